@@ -1,0 +1,1 @@
+//! The objects and keys that lockkeeper reads and writes in a cluster: NodeComponent, NodeHandoff, labels, annotations.

@@ -1,0 +1,1 @@
+//! One file per subcommand; wires the other modules together.

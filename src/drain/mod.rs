@@ -1,0 +1,1 @@
+//! Pure: who claims a device, what a PodDisruptionBudget allows, what blocks.

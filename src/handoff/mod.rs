@@ -1,0 +1,1 @@
+//! Pure: phases, decide tables, preflight, interlock, budget, queue.

@@ -1,0 +1,12 @@
+//! lockkeeper upgrades what is coupled to a node's kernel or hardware, node by node.
+//! This file is the table of contents: `fleet`, `handoff` and `drain` are pure; `cluster` is the rim; `engine` joins them.
+
+pub mod api;
+pub mod cli;
+pub mod cluster;
+pub mod console;
+pub mod drain;
+pub mod engine;
+pub mod fleet;
+pub mod handoff;
+pub mod sim;

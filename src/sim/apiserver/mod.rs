@@ -1,0 +1,1 @@
+//! The simulated Kubernetes API server: one generic handler over a table of resources.

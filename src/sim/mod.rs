@@ -1,0 +1,4 @@
+//! A simulated cluster inside the process: API server, actors, faults, scenarios, monitor.
+
+pub mod actors;
+pub mod apiserver;
