@@ -1,1 +1,16 @@
 //! The objects and keys that lockkeeper reads and writes in a cluster: NodeComponent, NodeHandoff, labels, annotations.
+
+pub mod component;
+pub mod duration;
+pub mod handoff;
+pub mod ids;
+pub mod keys;
+
+pub use component::{NodeComponent, NodeComponentSpec, NodeComponentStatus};
+pub use handoff::{NodeHandoff, NodeHandoffSpec, NodeHandoffStatus, Phase};
+pub use ids::{BootId, ComponentKey, NodeName, ObjectKey, Uid, Version};
+
+/// The API group of lockkeeper's own objects, and the prefix of every label and annotation it owns.
+pub const GROUP: &str = "lockkeeper.dev";
+/// The field manager of every write.
+pub const MANAGER: &str = "lockkeeper";

@@ -1,1 +1,4 @@
-//! Pure: phases, decide tables, preflight, interlock, budget, queue.
+//! Pure: phases, decide tables, preflight, interlock, budget, queue. Decisions are functions of facts, policy and time.
+
+pub mod action;
+pub mod verdict;

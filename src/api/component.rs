@@ -1,0 +1,303 @@
+//! NodeComponent: what is coupled to a node, which version nodes shall run, and the policy of its handoffs.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use super::{Phase, duration::Duration};
+
+/// A component coupled to a node's kernel or hardware, and the policy by which nodes are handed from one version of it to the next.
+///
+/// Creating one is root on the matched nodes: it holds pod templates.
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "lockkeeper.dev",
+    version = "v1alpha1",
+    kind = "NodeComponent",
+    namespaced,
+    status = "NodeComponentStatus",
+    shortname = "nc",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeComponentSpec {
+    /// The aim of new handoffs: a legal, non-empty label value. What a version contains never changes: a new content needs a new version.
+    pub version: String,
+    pub kernel_module: KernelModule,
+    /// Nodes that carry the component; empty means every node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    #[serde(default)]
+    pub rollout: Rollout,
+    #[serde(default)]
+    pub drain: DrainPolicy,
+    /// The longest a handoff may stay in a phase before it is Failed. Phases left out keep their default.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub deadlines: BTreeMap<Phase, Duration>,
+    #[serde(default)]
+    pub verify: Verify,
+}
+
+/// A kernel module and what gives its devices to pods. This whole block is kept, per version, on the version's loader DaemonSet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KernelModule {
+    pub daemon_sets: DaemonSets,
+    pub devices: Devices,
+    /// How the module leaves the kernel: by the `unload` pod, or only with a reboot.
+    #[serde(default)]
+    pub unload_by: UnloadBy,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DaemonSets {
+    /// PodTemplateSpec of the pod that loads the module. It must never unload on TERM.
+    #[schemars(schema_with = "pod_template")]
+    pub loader: serde_json::Value,
+    /// PodTemplateSpec of the device plugin or DRA driver. It must wait for its module in an init container.
+    #[schemars(schema_with = "pod_template")]
+    pub device_plugin: serde_json::Value,
+    /// PodTemplateSpec of the pod that unloads the module, checks that it is out, and only then exits 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "pod_template")]
+    pub unload: Option<serde_json::Value>,
+}
+
+/// How a pod is known to use the module's device: any one of these makes it a claimant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Devices {
+    /// Extended resources (`vendor.com/gpu`) that the device plugin advertises.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+    /// DRA drivers whose allocated claims hold the device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dra_drivers: Vec<String>,
+    /// Pods that use the device without a claim. Never empty; `podNamespaces` is required beside it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_selector: Option<LabelSelector>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_namespaces: Vec<String>,
+}
+
+/// The label selector of Kubernetes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSelector {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSelectorRequirement {
+    pub key: String,
+    pub operator: LabelOperator,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LabelOperator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UnloadBy {
+    #[default]
+    Pod,
+    /// File-system modules and others that never leave a running kernel. Everything drainable leaves the node first.
+    Reboot,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rollout {
+    /// Manual: a person makes each NodeHandoff. Auto: the engine makes one for every node that is not on `spec.version`.
+    pub mode: RolloutMode,
+    /// Whether nodes without any version (new ones too) get `spec.version` by themselves. They are trusted to carry no other version.
+    pub install: InstallMode,
+    /// How many nodes of this component may be admitted at once.
+    pub max_unavailable: u32,
+    /// After this many failed handoffs nothing new is admitted.
+    pub max_failures: u32,
+    /// How many nodes are handed over and soaked before the others are admitted.
+    pub canary: u32,
+    /// The time between a handoff's end and the next one's start.
+    pub soak: Duration,
+    /// How many versions keep their DaemonSets though no node uses them.
+    pub keep_versions: u32,
+    /// When handoffs may start; empty means always.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
+    /// True: nothing new is admitted; what runs goes on.
+    pub paused: bool,
+    /// What to do with a queued handoff that a PodDisruptionBudget blocks for good.
+    pub blocked: BlockedPolicy,
+    /// True: nodes that are NotReady or cordoned by others count against `maxUnavailable`.
+    pub count_foreign: bool,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Self {
+            mode: RolloutMode::Manual,
+            install: InstallMode::Auto,
+            max_unavailable: 1,
+            max_failures: 1,
+            canary: 1,
+            soak: Duration::from_secs(60),
+            keep_versions: 2,
+            windows: Vec::new(),
+            paused: false,
+            blocked: BlockedPolicy::Wait,
+            count_foreign: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RolloutMode {
+    #[default]
+    Manual,
+    Auto,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum InstallMode {
+    #[default]
+    Auto,
+    Manual,
+}
+
+/// What the queue does with a node whose drain can never succeed as things stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BlockedPolicy {
+    /// It keeps its turn; the queue waits.
+    #[default]
+    Wait,
+    /// It stays queued and open, named as blocked; the next node is taken.
+    Skip,
+}
+
+/// A time of the day at which handoffs may start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Window {
+    /// `HH:MM`, with days of the week before it if not every day: `22:00`, `Sat,Sun 08:30`, `Mon-Fri 22:00`.
+    pub start: String,
+    pub duration: Duration,
+    /// IANA name; UTC when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DrainPolicy {
+    pub cordon: CordonPolicy,
+    /// The longest a drain may take; the deadline of Draining when set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// Seconds; left out, each pod's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_period: Option<u32>,
+    /// Consent to lose emptyDir volumes of claimants.
+    pub delete_empty_dir_data: bool,
+    /// Consent to evict claimants that no controller brings back.
+    pub evict_unmanaged: bool,
+}
+
+impl Default for DrainPolicy {
+    fn default() -> Self {
+        Self {
+            cordon: CordonPolicy::Auto,
+            timeout: None,
+            grace_period: None,
+            delete_empty_dir_data: false,
+            evict_unmanaged: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CordonPolicy {
+    /// Cordon unless the node has no claimant and none can come (own extended resources or DRA only).
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Verify {
+    /// How long plugin and allocatable must stay good, as seen by one process, before the node is trusted.
+    pub stable_for: Duration,
+}
+
+impl Default for Verify {
+    fn default() -> Self {
+        Self { stable_for: Duration::from_secs(10) }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeComponentStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    pub nodes: NodeCounts,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<VersionCount>,
+    /// `Ready`, `Progressing`, `SpecChangedWithoutVersion`, `Invalid`, `FailureBudgetSpent`, `Anomaly`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeCounts {
+    pub total: u32,
+    /// On `spec.version`, ready.
+    pub current: u32,
+    pub queued: u32,
+    pub in_progress: u32,
+    pub blocked: u32,
+    pub failed: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VersionCount {
+    pub version: String,
+    pub nodes: u32,
+}
+
+/// A condition as in `metav1.Condition`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+    /// RFC 3339. Moves only when `status` does.
+    pub last_transition_time: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+fn pod_template(_: &mut SchemaGenerator) -> Schema {
+    // A full PodTemplateSpec schema is about 350 kB each; the template is validated by a dry-run create of its DaemonSet instead.
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}

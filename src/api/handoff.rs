@@ -1,0 +1,302 @@
+//! NodeHandoff: one node going from one version of a component to another. The operator writes spec, the engine writes status.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::component::{Condition, DrainPolicy, UnloadBy, Verify};
+use super::duration::Duration;
+
+/// One node going from one version of a component to another. Named `<component>.<node>`, in the component's namespace.
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "lockkeeper.dev",
+    version = "v1alpha1",
+    kind = "NodeHandoff",
+    namespaced,
+    status = "NodeHandoffStatus",
+    shortname = "nh",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeHandoffSpec {
+    /// Immutable.
+    pub component: String,
+    /// Immutable.
+    pub node: String,
+    /// The version to hand over to. Left out only when a person took the version off the node: it then ends Held, out of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Place in the operator's queue; lower goes first, those without one go last, by node name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<i32>,
+    #[serde(default)]
+    pub action: HandoffAction,
+    /// Raise it to try again after Failed or Aborted.
+    #[serde(default = "one")]
+    pub attempt: u32,
+    /// Phases after which the handoff is Held until `action` is Run again (or the phase is taken from this list).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pause_after: Vec<Phase>,
+    /// Pods that may be deleted although their PodDisruptionBudget does not allow an eviction.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
+    /// Informs; the audit log is the proof.
+    #[serde(default)]
+    pub requested_by: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HandoffAction {
+    #[default]
+    Run,
+    /// Stop after the phase that runs, and wait.
+    Hold,
+    /// Restore the node while the loader label is there; after that, wait for a choice.
+    Abort,
+}
+
+/// `requestedBy` of a handoff that a label edit made, and of one that a first install made.
+pub const BY_LABEL: &str = "label";
+pub const BY_INSTALL: &str = "install";
+pub const BY_ROLLOUT: &str = "rollout";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Override {
+    pub pod_uid: String,
+    pub reason: String,
+    /// RFC 3339; the override is void afterwards.
+    pub until: String,
+}
+
+/// Where a handoff stands. Which phases a kind uses is one table in `handoff/phases.rs`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    #[default]
+    Queued,
+    Preflight,
+    Cordoning,
+    Draining,
+    Detaching,
+    StoppingPlugin,
+    Unloading,
+    AwaitingReboot,
+    Held,
+    Loading,
+    StartingPlugin,
+    Verifying,
+    Uncordoning,
+    Done,
+    Failed,
+    Aborted,
+}
+
+impl Phase {
+    pub const ALL: [Self; 16] = [
+        Self::Queued,
+        Self::Preflight,
+        Self::Cordoning,
+        Self::Draining,
+        Self::Detaching,
+        Self::StoppingPlugin,
+        Self::Unloading,
+        Self::AwaitingReboot,
+        Self::Held,
+        Self::Loading,
+        Self::StartingPlugin,
+        Self::Verifying,
+        Self::Uncordoning,
+        Self::Done,
+        Self::Failed,
+        Self::Aborted,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "Queued",
+            Self::Preflight => "Preflight",
+            Self::Cordoning => "Cordoning",
+            Self::Draining => "Draining",
+            Self::Detaching => "Detaching",
+            Self::StoppingPlugin => "StoppingPlugin",
+            Self::Unloading => "Unloading",
+            Self::AwaitingReboot => "AwaitingReboot",
+            Self::Held => "Held",
+            Self::Loading => "Loading",
+            Self::StartingPlugin => "StartingPlugin",
+            Self::Verifying => "Verifying",
+            Self::Uncordoning => "Uncordoning",
+            Self::Done => "Done",
+            Self::Failed => "Failed",
+            Self::Aborted => "Aborted",
+        }
+    }
+
+    /// Nothing more happens without a new attempt or target.
+    pub fn is_ended(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Aborted)
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeHandoffStatus {
+    pub phase: Phase,
+    /// RFC 3339, the API server's time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase_since: Option<String>,
+    /// What cannot be found again later; written, with the finalizer, before the first write to the Node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
+    /// Whether the cordon is ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<CordonRecord>,
+    /// Copies of the node's desired label and record, given back to a node that was deleted and made again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<NodeCopy>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<BlockerRecord>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub proofs: Vec<Proof>,
+    /// The last ten ends of earlier attempts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Ended>,
+    /// Why it is Failed, Aborted or Held: a stable word and a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The unload pod's results of this run that were not exit 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unload: Option<UnloadRecord>,
+    /// Pods whose eviction was accepted in this run, by UID: never evicted twice.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evicted: Vec<String>,
+    /// `Complete`, `Failed`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    pub attempt: u32,
+    /// None: the node is taken out of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    pub policy: RunPolicy,
+    /// Allocatable of the component's resources before anything was touched, by resource name; DRA: device counts by driver.
+    #[serde(default)]
+    pub baseline: std::collections::BTreeMap<String, i64>,
+    pub node_uid: String,
+    pub boot_id: String,
+    /// Raised by whoever takes the lease: a paused former leader then conflicts.
+    pub epoch: i64,
+    pub started_at: String,
+}
+
+/// The policy at the start: a handoff ends under the policy it began with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RunPolicy {
+    pub drain: DrainPolicy,
+    pub deadlines: std::collections::BTreeMap<Phase, Duration>,
+    pub verify: Verify,
+    pub unload_by: UnloadBy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CordonRecord {
+    /// True: lockkeeper set `spec.unschedulable`. False: somebody else had.
+    pub ours: bool,
+    pub at: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeCopy {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub desired: Option<String>,
+    /// The text of the `loaded` annotation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockerRecord {
+    /// Stable word, such as `DisruptionBudget`.
+    pub kind: String,
+    /// `Kind namespace/name` of the object that is waited for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub object: String,
+    pub message: String,
+    pub since: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    pub phase: Phase,
+    pub started_at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+}
+
+/// An observed fact that ended a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Proof {
+    pub phase: Phase,
+    pub fact: String,
+    pub at: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ended {
+    pub attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    pub phase: Phase,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    pub at: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Reason {
+    /// Stable word, such as `LabelEdited` or `DeadlineExceeded`.
+    pub word: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UnloadRecord {
+    pub tries: u32,
+    /// Result of the last try.
+    pub exit_code: i32,
+    pub message: String,
+    /// RFC 3339: no new try before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<String>,
+}

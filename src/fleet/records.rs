@@ -1,0 +1,322 @@
+//! Slim records: only the fields that lockkeeper uses of each kind. How they are decoded is in `decode/`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+
+use crate::api::{
+    BootId, ComponentKey, NodeComponentSpec, NodeComponentStatus, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Uid,
+    component::LabelSelector,
+};
+
+/// Interned text.
+pub type Str = Arc<str>;
+/// Labels or annotations, sorted by key; equal maps share one allocation.
+pub type Labels = Arc<BTreeMap<Str, Str>>;
+
+/// What every record has of `metadata`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    pub uid: Uid,
+    pub resource_version: Str,
+    pub created: Option<Timestamp>,
+    pub deletion: Option<Deletion>,
+}
+
+/// The object is being deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deletion {
+    /// When the grace period ends: the request's time plus the grace period.
+    pub at: Timestamp,
+    /// Seconds.
+    pub grace: i64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeRecord {
+    pub name: NodeName,
+    pub meta: Meta,
+    pub labels: Labels,
+    /// Only `lockkeeper.dev/*` ones.
+    pub annotations: BTreeMap<Str, Str>,
+    pub unschedulable: bool,
+    /// Field managers that own `spec.unschedulable`.
+    pub unschedulable_managers: Vec<Str>,
+    pub taints: Vec<Taint>,
+    pub ready: Ready,
+    pub boot_id: BootId,
+    pub kernel: Str,
+    /// Extended resources only (names with a `/` outside `kubernetes.io`).
+    pub allocatable: BTreeMap<Str, i64>,
+    /// Names of images on the node, only those asked for by the decoder's filter (empty: unknown).
+    pub images: Vec<Str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taint {
+    pub key: Str,
+    pub value: Str,
+    pub effect: Str,
+}
+
+/// A condition `Ready`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    pub status: ReadyStatus,
+    /// Last transition.
+    pub since: Option<Timestamp>,
+    /// Nodes: the last heartbeat in the status (the node's Lease is newer).
+    pub heartbeat: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadyStatus {
+    True,
+    False,
+    Unknown,
+    /// No such condition.
+    Absent,
+}
+
+impl Ready {
+    pub const ABSENT: Self = Self { status: ReadyStatus::Absent, since: None, heartbeat: None };
+    pub fn is_true(&self) -> bool {
+        self.status == ReadyStatus::True
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodPhase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+    Unknown,
+}
+
+impl PodPhase {
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// A pod. At 150,000 of them this is what memory goes to: rare parts are boxed in `extra`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodRecord {
+    pub key: ObjectKey,
+    pub meta: Meta,
+    pub labels: Labels,
+    pub owner: Option<Owner>,
+    /// `spec.nodeName`; None: not bound.
+    pub node: Option<NodeName>,
+    pub phase: PodPhase,
+    pub ready: Ready,
+    pub flags: PodFlags,
+    pub extra: Option<Box<PodExtra>>,
+}
+
+/// Facts that are one bit each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PodFlags {
+    /// Static pod: annotation `kubernetes.io/config.mirror`.
+    pub mirror: bool,
+    /// Has an emptyDir volume.
+    pub empty_dir: bool,
+    /// Tolerates `node.kubernetes.io/unschedulable:NoSchedule`.
+    pub tolerates_cordon: bool,
+    /// Tolerates every taint (`operator: Exists` without key or effect).
+    pub tolerates_all: bool,
+}
+
+/// What few pods have.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PodExtra {
+    /// Effective requests of extended resources above 0 (init containers and sidecars included).
+    pub resources: BTreeMap<Str, i64>,
+    /// Names of ResourceClaims in the pod's namespace: from `spec.resourceClaims`, `status.resourceClaimStatuses` and
+    /// `status.extendedResourceClaimStatus`.
+    pub claims: Vec<Str>,
+    /// `spec.resourceClaims` entries by template whose claim is not known yet.
+    pub unresolved_claims: Vec<Str>,
+    pub nominated_node: Option<NodeName>,
+    /// Of an unbound pod: `spec.nodeSelector`, and whether required node affinity or more narrows it further.
+    pub node_selector: BTreeMap<Str, Str>,
+    /// Node names of a required affinity by `metadata.name`, as DaemonSet pods have it.
+    pub affinity_nodes: Vec<NodeName>,
+    /// PersistentVolumeClaims by name.
+    pub volume_claims: Vec<Str>,
+    /// Only of pods with our component label: containers, for loader, plugin and unload pods.
+    pub containers: Vec<ContainerRecord>,
+    /// Only `lockkeeper.dev/*` ones.
+    pub annotations: BTreeMap<Str, Str>,
+    /// `spec.terminationGracePeriodSeconds` when it is not 30.
+    pub grace: Option<i64>,
+    pub start_time: Option<Timestamp>,
+    /// `status.reason` and `status.message` of a failed pod.
+    pub reason: Str,
+    pub message: Str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerRecord {
+    pub name: Str,
+    pub init: bool,
+    pub ready: bool,
+    pub restarts: i32,
+    pub state: ContainerState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContainerState {
+    Waiting { reason: Str, message: Str },
+    Running { since: Option<Timestamp> },
+    Terminated { exit_code: i32, reason: Str, message: Str, finished: Option<Timestamp> },
+    Unknown,
+}
+
+/// The controller ownerReference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    pub kind: Str,
+    pub name: Str,
+    pub uid: Uid,
+    /// The API group of its `apiVersion` is `apps`.
+    pub is_apps: bool,
+}
+
+impl Owner {
+    pub fn is_daemon_set(&self) -> bool {
+        self.is_apps && &*self.kind == "DaemonSet"
+    }
+}
+
+/// A DaemonSet; `lockkeeper` parts are set for versioned ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DaemonSetRecord {
+    pub key: ObjectKey,
+    pub meta: Meta,
+    pub labels: Labels,
+    /// Only `lockkeeper.dev/*` ones.
+    pub annotations: BTreeMap<Str, Str>,
+    pub generation: i64,
+    pub observed_generation: i64,
+    pub on_delete: bool,
+    pub node_selector: BTreeMap<Str, Str>,
+    /// The whole of `spec` as JSON text, for versioned DaemonSets only: compared with what they were made from.
+    pub spec: Option<Str>,
+    pub desired: i32,
+    pub ready: i32,
+    pub current: i32,
+    /// Extended resources its pods claim, and labels its pods will have (DaemonSet claimants).
+    pub claims_resources: BTreeMap<Str, i64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct BudgetRecord {
+    pub key: ObjectKey,
+    pub meta: Meta,
+    pub generation: i64,
+    pub observed_generation: i64,
+    /// None: selects nothing.
+    pub selector: Option<LabelSelector>,
+    pub min_available: Option<Str>,
+    pub max_unavailable: Option<Str>,
+    pub always_allow_unhealthy: bool,
+    pub disruptions_allowed: i32,
+    pub current_healthy: i32,
+    pub desired_healthy: i32,
+    pub expected_pods: i32,
+    /// Condition DisruptionAllowed is False with reason SyncFailed: its message.
+    pub sync_failed: Option<Str>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimRecord {
+    pub key: ObjectKey,
+    pub meta: Meta,
+    /// (driver, pool, device) of each allocated device; admin access included.
+    pub devices: Vec<(Str, Str, Str)>,
+    /// `status.reservedFor`: pods by (name, uid); entries that are no pods by their resource.
+    pub reserved: Vec<Reservation>,
+    /// Allocated for one node only: its name (by `metadata.name` or `kubernetes.io/hostname`).
+    pub only_node: Option<NodeName>,
+    pub allocated: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reservation {
+    /// `pods`, or another resource.
+    pub resource: Str,
+    pub name: Str,
+    pub uid: Uid,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct SliceRecord {
+    pub name: Str,
+    pub meta: Meta,
+    pub driver: Str,
+    pub node: Option<NodeName>,
+    pub devices: u32,
+}
+
+/// A Lease in `kube-node-lease`: the node's heartbeat.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeLeaseRecord {
+    pub node: NodeName,
+    pub meta: Meta,
+    pub renewed: Option<Timestamp>,
+}
+
+/// A PersistentVolumeClaim; only what tells that a pod is on its way to a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumeClaimRecord {
+    pub key: ObjectKey,
+    pub meta: Meta,
+    /// Annotation `volume.kubernetes.io/selected-node`.
+    pub selected_node: Option<NodeName>,
+}
+
+/// Something with replicas: ReplicaSet, StatefulSet (for PDB arithmetic). `spec.replicas`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScaleRecord {
+    pub key: ObjectKey,
+    pub kind: Str,
+    pub meta: Meta,
+    pub replicas: i32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComponentRecord {
+    pub key: ComponentKey,
+    pub meta: Meta,
+    pub generation: i64,
+    /// Err: the object's spec does not decode; the text says why, naming the field.
+    pub spec: Result<NodeComponentSpec, String>,
+    pub status: NodeComponentStatus,
+    pub finalizers: Vec<Str>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct HandoffRecord {
+    pub key: ObjectKey,
+    pub meta: Meta,
+    pub generation: i64,
+    pub spec: Result<NodeHandoffSpec, String>,
+    pub status: NodeHandoffStatus,
+    pub finalizers: Vec<Str>,
+}
+
+/// The one lockkeeper Lease.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeaseRecord {
+    pub meta: Meta,
+    pub holder: Option<Str>,
+    /// `leaseTransitions`: the epoch.
+    pub epoch: i64,
+    pub slots: Vec<crate::api::keys::Slot>,
+    /// The slots annotation does not parse: nothing may be admitted.
+    pub slots_garbage: Option<String>,
+    /// UID of the handoff... kept by the holder.
+    pub renewed: Option<Timestamp>,
+}

@@ -1,0 +1,230 @@
+//! FleetView: the immutable picture that the console, `status`, metrics and the engine all read. Facts only; verdicts are in `handoff`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::records::*;
+use crate::api::{
+    BootId, ComponentKey, NodeComponentSpec, NodeName, ObjectKey, Version,
+    component::KernelModule,
+    keys::{CordonOwners, Garbage, Loaded, Mark},
+};
+
+/// One picture of a cluster. Cloning is cheap; unchanged parts are shared with the picture before.
+#[derive(Debug, Clone)]
+pub struct FleetView {
+    /// Rises with every picture.
+    pub generation: u64,
+    /// The API server's time when it was projected.
+    pub now: Timestamp,
+    pub cluster: Arc<ClusterInfo>,
+    /// By key.
+    pub components: BTreeMap<ComponentKey, Arc<ComponentView>>,
+    /// By name: every Node, and every node that only a handoff, slot or label still names.
+    pub nodes: Arc<NodeList>,
+    /// By key; all NodeHandoffs, also those of nodes or components that are gone.
+    pub handoffs: BTreeMap<ObjectKey, Arc<HandoffRecord>>,
+    pub lease: Option<Arc<LeaseRecord>>,
+    pub budgets: Arc<BTreeMap<ObjectKey, Arc<BudgetRecord>>>,
+    pub health: Arc<Vec<WatchHealth>>,
+    /// Everything needed has been listed completely once.
+    pub synced: bool,
+}
+
+/// Sorted by name; binary search by `get`.
+pub type NodeList = Vec<Arc<NodeView>>;
+
+impl FleetView {
+    pub fn node(&self, name: &NodeName) -> Option<&Arc<NodeView>> {
+        self.nodes.binary_search_by(|node| node.name.cmp(name)).ok().and_then(|at| self.nodes.get(at))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterInfo {
+    /// kubeconfig context, or `in-cluster`, or `simulated`.
+    pub context: String,
+    pub server: String,
+    pub version: String,
+    /// UID of namespace kube-system.
+    pub uid: String,
+    pub user: String,
+}
+
+/// A watch's state, one per kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchHealth {
+    /// Plural, with the group if it has one: `pods`, `nodecomponents.lockkeeper.dev`.
+    pub resource: Str,
+    pub required: bool,
+    pub state: WatchState,
+    pub last_event: Option<Timestamp>,
+    pub objects: usize,
+    pub errors: u64,
+    /// The objects whose decoding failed, by name, with the reason.
+    pub undecodable: Vec<(Str, String)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchState {
+    Syncing,
+    Live,
+    /// Last error, and when the next try is due.
+    Retrying {
+        error: String,
+        since: Timestamp,
+        next: Timestamp,
+    },
+    /// The kind is not served (CRD not installed), or may not be read.
+    Unavailable {
+        why: String,
+    },
+}
+
+/// A component, its versions, and what is wrong with it as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComponentView {
+    pub record: Arc<ComponentRecord>,
+    /// Every version known from the spec or from versioned DaemonSets.
+    pub versions: BTreeMap<Version, VersionView>,
+    /// Why the component is refused: conflicts with others, too long names, an empty selector, a legal version missing.
+    pub refusals: Vec<String>,
+    /// The spec's content differs from what the DaemonSets of the same version were made from.
+    pub changed_without_version: bool,
+    /// DaemonSets of a version edited, or one of the two deleted, by hand: text says which and how to repair.
+    pub anomalies: Vec<String>,
+    /// Objects of `spec.nodeSelector` matches, counted.
+    pub matched_nodes: u32,
+}
+
+impl ComponentView {
+    pub fn spec(&self) -> Option<&NodeComponentSpec> {
+        self.record.spec.as_ref().ok()
+    }
+}
+
+/// A version: its content as recorded on its loader DaemonSet, or as `spec.version` has it when there is none yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VersionView {
+    pub version: Version,
+    pub block: Arc<KernelModule>,
+    /// Hash of the block, as in the `content` annotation.
+    pub content: Str,
+    pub loader: Option<Arc<DaemonSetRecord>>,
+    pub plugin: Option<Arc<DaemonSetRecord>>,
+    /// Nodes whose D, L, P or R names it, and handoffs (from or target) that do.
+    pub used_by: u32,
+}
+
+/// A node and, per component, what is on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeView {
+    pub name: NodeName,
+    /// None: the Node object does not exist.
+    pub record: Option<Arc<NodeRecord>>,
+    pub lease: Option<Arc<NodeLeaseRecord>>,
+    pub cordon: Option<Result<CordonOwners, Garbage>>,
+    /// Pods bound to the node, all phases, by (namespace, name).
+    pub pods: Vec<Arc<PodRecord>>,
+    pub components: BTreeMap<ComponentKey, Arc<Occupancy>>,
+}
+
+/// One component on one node: labels, pods, claimants. The input of the handoff's decisions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Occupancy {
+    /// The node's labels match `spec.nodeSelector`.
+    pub selected: bool,
+    pub labels: NodeLabels,
+    /// Pods of the component on this node (by our labels), all versions, any phase.
+    pub loader_pods: Vec<Arc<PodRecord>>,
+    pub plugin_pods: Vec<Arc<PodRecord>>,
+    pub unload_pods: Vec<Arc<PodRecord>>,
+    pub claimants: Vec<Claimant>,
+    /// Unbound pods that may yet land here as claimants.
+    pub incoming: Vec<Incoming>,
+    /// Claims of the component's DRA drivers that are still reserved for pods of this node (or for something unresolved).
+    pub reserved_claims: Vec<ObjectKey>,
+    /// ResourceSlices of the component's DRA drivers on this node: devices by driver.
+    pub slices: BTreeMap<Str, i64>,
+    /// Allocatable of the component's extended resources on this node.
+    pub allocatable: BTreeMap<Str, i64>,
+    pub handoff: Option<Arc<HandoffRecord>>,
+}
+
+/// What the node's labels and annotations say about one component; garbage is kept aside, never guessed at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeLabels {
+    /// D. `Some("")` is possible: rule 0.
+    pub desired: Option<Version>,
+    /// L.
+    pub loader: Option<Version>,
+    /// P.
+    pub plugin: Option<Version>,
+    pub ready: Option<Version>,
+    pub nonce: Option<Str>,
+    /// R.
+    pub loaded: Option<Loaded>,
+    pub mark: Option<Mark>,
+    pub garbage: Vec<Garbage>,
+}
+
+/// A pod that would break if the component went away now, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimant {
+    pub pod: Arc<PodRecord>,
+    pub why: ClaimReason,
+    pub class: ClaimantClass,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimReason {
+    Resource {
+        name: Str,
+        quantity: i64,
+    },
+    Claim {
+        claim: ObjectKey,
+        driver: Str,
+    },
+    /// A claim that cannot be resolved is taken for one of ours.
+    UnresolvedClaim {
+        entry: Str,
+    },
+    Selector,
+    /// `unloadBy: Reboot`: everything drainable leaves.
+    Reboot,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClaimantClass {
+    /// Evicted.
+    Evictable,
+    /// Deleted already, not gone yet: waited for.
+    Terminating,
+    /// Leaves and returns by itself with the ready label, if it selects it.
+    DaemonSet { selects_ready: bool },
+    /// No controller brings it back: consent needed.
+    Unmanaged,
+    /// Static pod: cannot be moved.
+    Mirror,
+    /// Loses emptyDir data: consent needed.
+    EmptyDir,
+}
+
+/// An unbound pod on its way to a node (nominated, selected by its volume, or allocated a device of this node only).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Incoming {
+    pub pod: Arc<PodRecord>,
+    pub why: IncomingReason,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IncomingReason {
+    Nominated,
+    VolumeSelectedNode { claim: ObjectKey },
+    ClaimOnlyHere { claim: ObjectKey },
+}
+
+/// Who the loader of a boot is; see rule 8 of the interlock.
+pub type Boot = BootId;
