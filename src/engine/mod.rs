@@ -1,1 +1,4 @@
 //! The loop shared by the console and `reconcile`: observe, decide, do one guarded action, observe again.
+
+pub mod intent;
+pub mod picture;

@@ -39,10 +39,7 @@ impl HandMadeNode {
             },
         });
         let node: Node = serde_json::from_value(node).expect("node");
-        nodes
-            .create(&PostParams::default(), &node)
-            .await
-            .expect("create a node");
+        nodes.create(&PostParams::default(), &node).await.expect("create a node");
         renew(client, name).await.expect("renew a node's lease");
         let heartbeat = tokio::spawn({
             let (client, name) = (client.clone(), name.to_owned());
@@ -54,11 +51,7 @@ impl HandMadeNode {
                 }
             }
         });
-        HandMadeNode {
-            name: name.to_owned(),
-            client: client.clone(),
-            heartbeat,
-        }
+        HandMadeNode { name: name.to_owned(), client: client.clone(), heartbeat }
     }
 
     /// From now on nobody renews its lease.
@@ -68,10 +61,7 @@ impl HandMadeNode {
 
     pub async fn delete(self) {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        nodes
-            .delete(&self.name, &DeleteParams::default())
-            .await
-            .expect("delete a node");
+        nodes.delete(&self.name, &DeleteParams::default()).await.expect("delete a node");
     }
 }
 
@@ -83,31 +73,18 @@ impl Drop for HandMadeNode {
 
 async fn renew(client: &Client, node: &str) -> kube::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a real server compares with its own clock"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "a real server compares with its own clock")]
     let now = jiff::Timestamp::now();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node},
         "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": format!("{now:.6}")},
     });
-    leases
-        .patch(
-            node,
-            &PatchParams::apply("kubelet").force(),
-            &Patch::Apply(&lease),
-        )
-        .await
-        .map(drop)
+    leases.patch(node, &PatchParams::apply("kubelet").force(), &Patch::Apply(&lease)).await.map(drop)
 }
 
 /// A namespace of a test's own.
 pub async fn namespace(client: &Client, name: &str) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("namespace");
-    namespaces
-        .create(&PostParams::default(), &namespace)
-        .await
-        .expect("create a namespace");
+    namespaces.create(&PostParams::default(), &namespace).await.expect("create a namespace");
 }

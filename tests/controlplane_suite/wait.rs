@@ -5,11 +5,7 @@ use std::{future::Future, time::Duration};
 /// Asks until there is an answer. Panics with what was awaited once `within` has passed; a question that fails is asked again, and
 /// the last failure is told.
 #[track_caller]
-pub fn eventually<T, E, F, Q>(
-    what: &str,
-    within: Duration,
-    mut question: Q,
-) -> impl Future<Output = T>
+pub fn eventually<T, E, F, Q>(what: &str, within: Duration, mut question: Q) -> impl Future<Output = T>
 where
     E: std::fmt::Display,
     F: Future<Output = Result<Option<T>, E>>,

@@ -59,19 +59,12 @@ impl Component {
 /// Why there is no control plane to test on.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error(
-        "the real control plane is built from Go modules and `go` is not on the PATH: install Go 1.26 or newer"
-    )]
+    #[error("the real control plane is built from Go modules and `go` is not on the PATH: install Go 1.26 or newer")]
     NoGo,
-    #[error(
-        "neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep the control plane"
-    )]
+    #[error("neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep the control plane")]
     NoCacheFolder,
     #[error("build.sh of {} ended with {status}; its output is above", .folder.display())]
-    Build {
-        folder: PathBuf,
-        status: std::process::ExitStatus,
-    },
+    Build { folder: PathBuf, status: std::process::ExitStatus },
     #[error("the control plane did not start: {why}; logs are in {}", .dir.display())]
     Start { why: String, dir: PathBuf },
     #[error("cannot {what}: {error}")]
@@ -80,10 +73,7 @@ pub enum StartError {
 
 impl StartError {
     fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        move |error| StartError::Io {
-            what: what.into(),
-            error,
-        }
+        move |error| StartError::Io { what: what.into(), error }
     }
 }
 
@@ -106,11 +96,7 @@ impl Said {
     /// Standard error of a command that must be refused.
     #[track_caller]
     pub fn expect_refusal(self) -> String {
-        assert!(
-            !self.ok,
-            "kubectl was expected to fail and said: {}",
-            self.stdout
-        );
+        assert!(!self.ok, "kubectl was expected to fail and said: {}", self.stdout);
         self.stderr
     }
 }
@@ -146,37 +132,25 @@ impl ControlPlane {
     /// that is a failure.
     pub fn shared() -> Option<&'static ControlPlane> {
         static SHARED: OnceLock<Result<ControlPlane, StartError>> = OnceLock::new();
-        SHARED
-            .get_or_init(|| ControlPlane::start(&[]))
-            .as_ref()
-            .map_err(skip_or_fail)
-            .ok()
+        SHARED.get_or_init(|| ControlPlane::start(&[])).as_ref().map_err(skip_or_fail).ok()
     }
 
     /// One for the caller alone, to kill parts of, or to run an engine on. `flags` are more flags by component.
     /// `None` as in [`ControlPlane::shared`].
     pub fn own(flags: &[(Component, &str)]) -> Option<ControlPlane> {
-        ControlPlane::start(flags)
-            .map_err(|error| skip_or_fail(&error))
-            .ok()
+        ControlPlane::start(flags).map_err(|error| skip_or_fail(&error)).ok()
     }
 
     /// Builds the program if it is not there yet, and starts it.
     pub fn start(flags: &[(Component, &str)]) -> Result<ControlPlane, StartError> {
         let binary = binary()?;
         let keep = env::var_os("CONTROLPLANE_KEEP").is_some();
-        let dir = tempfile::Builder::new()
-            .prefix("controlplane-")
-            .tempdir()
-            .map_err(StartError::io("make a temporary folder"))?
-            .keep();
+        let dir =
+            tempfile::Builder::new().prefix("controlplane-").tempdir().map_err(StartError::io("make a temporary folder"))?.keep();
         let mut up = Command::new(&binary);
         up.arg("up").arg("--dir").arg(&dir);
         if keep {
-            say(&format!(
-                "the control plane's data and logs stay in {}",
-                dir.display()
-            ));
+            say(&format!("the control plane's data and logs stay in {}", dir.display()));
         } else {
             up.arg("--discard");
         }
@@ -189,32 +163,12 @@ impl ControlPlane {
             .spawn()
             .map_err(StartError::io(format!("run {}", binary.display())))?;
         let commands = child.stdin.take();
-        let failed = |why: &str| StartError::Start {
-            why: why.to_owned(),
-            dir: dir.clone(),
-        };
-        let mut answers = BufReader::new(
-            child
-                .stdout
-                .take()
-                .ok_or_else(|| failed("no standard output"))?,
-        );
+        let failed = |why: &str| StartError::Start { why: why.to_owned(), dir: dir.clone() };
+        let mut answers = BufReader::new(child.stdout.take().ok_or_else(|| failed("no standard output"))?);
         let mut line = String::new();
-        answers
-            .read_line(&mut line)
-            .map_err(StartError::io("read from the control plane"))?;
-        let ready = serde_json::from_str(&line)
-            .map_err(|error| failed(&format!("{error} in its first line {line:?}")))?;
-        Ok(ControlPlane {
-            binary,
-            dir,
-            ready,
-            process: Mutex::new(Process {
-                child,
-                commands,
-                answers,
-            }),
-        })
+        answers.read_line(&mut line).map_err(StartError::io("read from the control plane"))?;
+        let ready = serde_json::from_str(&line).map_err(|error| failed(&format!("{error} in its first line {line:?}")))?;
+        Ok(ControlPlane { binary, dir, ready, process: Mutex::new(Process { child, commands, answers }) })
     }
 
     /// The API server's URL.
@@ -228,20 +182,18 @@ impl ControlPlane {
     }
 
     pub fn kubeconfig(&self, user: User) -> &Path {
-        self.ready.kubeconfigs.get(user.name()).map_or_else(
-            || panic!("the control plane made no kubeconfig for {}", user.name()),
-            PathBuf::as_path,
-        )
+        self.ready
+            .kubeconfigs
+            .get(user.name())
+            .map_or_else(|| panic!("the control plane made no kubeconfig for {}", user.name()), PathBuf::as_path)
     }
 
     /// A configuration with the library's own retries off, as all of lockkeeper's clients have.
     pub async fn config(&self, user: User) -> kube::Config {
-        let kubeconfig =
-            Kubeconfig::read_from(self.kubeconfig(user)).expect("kubeconfig of the control plane");
-        let mut config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .expect("kubeconfig of the control plane");
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig(user)).expect("kubeconfig of the control plane");
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .expect("kubeconfig of the control plane");
         config.default_retry = false;
         config
     }
@@ -303,11 +255,7 @@ impl ControlPlane {
     /// Starts a killed component again, with the same flags, port and data; an API server is awaited. Returns its process id.
     pub fn start_again(&self, component: Component) -> u32 {
         let answer = self.command("start", component);
-        answer
-            .trim_start_matches("ok")
-            .trim()
-            .parse()
-            .unwrap_or_else(|_| panic!("no process id in {answer:?}"))
+        answer.trim_start_matches("ok").trim().parse().unwrap_or_else(|_| panic!("no process id in {answer:?}"))
     }
 
     /// Freezes a component with SIGSTOP.
@@ -322,36 +270,20 @@ impl ControlPlane {
 
     fn command(&self, verb: &str, component: Component) -> String {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let Process {
-            commands: Some(commands),
-            answers,
-            ..
-        } = &mut *process
-        else {
+        let Process { commands: Some(commands), answers, .. } = &mut *process else {
             panic!("the control plane was shut down");
         };
-        writeln!(commands, "{verb} {}", component.name())
-            .expect("send a command to the control plane");
+        writeln!(commands, "{verb} {}", component.name()).expect("send a command to the control plane");
         let mut answer = String::new();
-        answers
-            .read_line(&mut answer)
-            .expect("read the control plane's answer");
-        assert!(
-            answer.starts_with("ok"),
-            "{verb} {}: {}",
-            component.name(),
-            answer.trim()
-        );
+        answers.read_line(&mut answer).expect("read the control plane's answer");
+        assert!(answer.starts_with("ok"), "{verb} {}: {}", component.name(), answer.trim());
         answer
     }
 }
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        let process = self
-            .process
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
         drop(process.commands.take());
         // It kills its children and removes the folder; a failure here must not hide the test's own.
         process.child.wait().ok();
@@ -373,12 +305,10 @@ pub fn binary() -> Result<PathBuf, StartError> {
     }
     fs::create_dir_all(&cache).map_err(StartError::io(format!("make {}", cache.display())))?;
     let lock_path = cache.join("controlplane.lock");
-    let lock = fs::File::create(&lock_path)
-        .map_err(StartError::io(format!("open {}", lock_path.display())))?;
+    let lock = fs::File::create(&lock_path).map_err(StartError::io(format!("open {}", lock_path.display())))?;
     if lock.try_lock().is_err() {
         say("waiting for another process that builds the control plane for tests");
-        lock.lock()
-            .map_err(StartError::io(format!("lock {}", lock_path.display())))?;
+        lock.lock().map_err(StartError::io(format!("lock {}", lock_path.display())))?;
         if binary.exists() {
             return Ok(binary);
         }
@@ -400,13 +330,9 @@ pub fn binary() -> Result<PathBuf, StartError> {
         .map_err(StartError::io("run sh"))?;
     if !status.success() {
         fs::remove_file(&unfinished).ok();
-        return Err(StartError::Build {
-            folder: source,
-            status,
-        });
+        return Err(StartError::Build { folder: source, status });
     }
-    fs::rename(&unfinished, &binary)
-        .map_err(StartError::io(format!("rename to {}", binary.display())))?;
+    fs::rename(&unfinished, &binary).map_err(StartError::io(format!("rename to {}", binary.display())))?;
     Ok(binary)
 }
 
@@ -442,12 +368,7 @@ fn hash(source: &Path) -> Result<String, StartError> {
         digest.update(content.len().to_be_bytes());
         digest.update(content);
     }
-    Ok(digest
-        .finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn skip_or_fail(error: &StartError) {
