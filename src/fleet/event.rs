@@ -1,0 +1,163 @@
+//! What a watch tells the fleet: decoded records of one kind, in the order of the API server. No transport; `cluster::watch` makes them.
+//!
+//! The decoder of a kind is `decode::Decoder`: `new(kind)`, `list(&mut self, &[u8]) -> Result<ListPage, DecodeError>`,
+//! `line(&mut self, &[u8]) -> Result<WatchLine, DecodeError>` and `object(&mut self, &[u8]) -> Result<Record, Undecodable>`; it is `Send`.
+
+use super::records::*;
+use crate::api::{ObjectKey, Uid};
+
+/// The kinds that are watched, each by one task with its own back-off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Node,
+    Pod,
+    DaemonSet,
+    Budget,
+    Claim,
+    Slice,
+    NodeLease,
+    VolumeClaim,
+    ReplicaSet,
+    StatefulSet,
+    Component,
+    Handoff,
+    /// Only the one lockkeeper Lease.
+    Lease,
+}
+
+impl Kind {
+    pub const ALL: [Self; 13] = [
+        Self::Node,
+        Self::Pod,
+        Self::DaemonSet,
+        Self::Budget,
+        Self::Claim,
+        Self::Slice,
+        Self::NodeLease,
+        Self::VolumeClaim,
+        Self::ReplicaSet,
+        Self::StatefulSet,
+        Self::Component,
+        Self::Handoff,
+        Self::Lease,
+    ];
+}
+
+/// One object of any watched kind. Large ones are boxed by the store, not here: pages are moved, not copied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    Node(NodeRecord),
+    Pod(PodRecord),
+    DaemonSet(DaemonSetRecord),
+    Budget(BudgetRecord),
+    Claim(ClaimRecord),
+    Slice(SliceRecord),
+    NodeLease(NodeLeaseRecord),
+    VolumeClaim(VolumeClaimRecord),
+    /// ReplicaSet or StatefulSet, by its `kind`.
+    Scale(ScaleRecord),
+    Component(ComponentRecord),
+    Handoff(HandoffRecord),
+    Lease(LeaseRecord),
+}
+
+impl Record {
+    pub fn meta(&self) -> &Meta {
+        match self {
+            Self::Node(it) => &it.meta,
+            Self::Pod(it) => &it.meta,
+            Self::DaemonSet(it) => &it.meta,
+            Self::Budget(it) => &it.meta,
+            Self::Claim(it) => &it.meta,
+            Self::Slice(it) => &it.meta,
+            Self::NodeLease(it) => &it.meta,
+            Self::VolumeClaim(it) => &it.meta,
+            Self::Scale(it) => &it.meta,
+            Self::Component(it) => &it.meta,
+            Self::Handoff(it) => &it.meta,
+            Self::Lease(it) => &it.meta,
+        }
+    }
+}
+
+/// Which object: cluster-scoped ones have an empty namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordKey {
+    pub key: ObjectKey,
+    /// Empty: unknown (an object that did not decode).
+    pub uid: Uid,
+}
+
+/// An object that did not decode: what the store holds of it stays, since to forget it could hide a claimant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecodable {
+    pub key: ObjectKey,
+    pub why: String,
+}
+
+/// One step of a watch. A list is `Init`, any number of `Page`, `InitDone`; an `Init` that comes before the `InitDone` starts over.
+/// What the store held before `Init` stays visible until `InitDone`, which takes away what no page named: deletes that the watch missed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    Init,
+    Page {
+        records: Vec<Record>,
+        undecodable: Vec<Undecodable>,
+    },
+    InitDone {
+        resource_version: Str,
+    },
+    /// Added or changed.
+    Apply(Record),
+    Delete(RecordKey),
+    Undecodable(Undecodable),
+    Bookmark {
+        resource_version: Str,
+    },
+}
+
+/// An event, and the kind whose watch it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    pub kind: Kind,
+    pub event: Event,
+}
+
+/// A decoded page of a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListPage {
+    pub records: Vec<Record>,
+    pub undecodable: Vec<Undecodable>,
+    /// `metadata.resourceVersion` of the list.
+    pub resource_version: Str,
+    /// `metadata.continue`, when there is a next page.
+    pub next: Option<String>,
+}
+
+/// A decoded line of a watch's body.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WatchLine {
+    /// `ADDED` (true) or `MODIFIED` (false).
+    Apply {
+        record: Record,
+        added: bool,
+    },
+    Delete {
+        key: RecordKey,
+        resource_version: Str,
+    },
+    Bookmark {
+        resource_version: Str,
+    },
+    /// An event of type `ERROR`: its Status.
+    Error {
+        code: u16,
+        reason: String,
+        message: String,
+    },
+    /// `ADDED` or `MODIFIED` with an object that did not decode; its resourceVersion is empty when even that is missing.
+    Undecodable {
+        object: Undecodable,
+        resource_version: Str,
+    },
+}
