@@ -52,6 +52,15 @@ pub enum Op {
         of: HandoffRef,
         spec: Box<NodeHandoffSpec>,
     },
+    /// DELETE with UID and resourceVersion preconditions (a Queued handoff is taken back).
+    DeleteHandoff(HandoffRef),
+    /// `spec.rollout.paused`, with resourceVersion.
+    SetPaused {
+        key: ComponentKey,
+        uid: Uid,
+        resource_version: Str,
+        paused: bool,
+    },
     /// Finalizer on or off, with resourceVersion.
     SetHandoffFinalizer {
         of: HandoffRef,

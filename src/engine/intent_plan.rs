@@ -1,0 +1,286 @@
+//! Pure: turns what a person asks for into guarded writes of specs, or refuses with the reason. Nothing here touches a node.
+
+use crate::{
+    api::{ComponentKey, NodeHandoffSpec, NodeName, ObjectKey, Phase, Version, handoff::HandoffAction},
+    engine::intent::{Intent, NodeTarget},
+    fleet::{
+        records::HandoffRecord,
+        view::{ComponentView, FleetView},
+    },
+    handoff::action::{HandoffRef, Op},
+};
+
+/// Why an intent is refused; nothing is written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the picture is not complete yet; ask again in a moment")]
+    NotSynced,
+    #[error("there is no NodeComponent {0}")]
+    NoComponent(ComponentKey),
+    #[error("NodeComponent {component} is refused: {why}")]
+    ComponentRefused { component: ComponentKey, why: String },
+    #[error("version {version} of {component} is unknown; known: {known}")]
+    UnknownVersion { component: ComponentKey, version: Version, known: String },
+    #[error("there is no Node {0}")]
+    NoNode(NodeName),
+    #[error("Node {0} was deleted and made again since it was shown; look at it again")]
+    NodeReplaced(NodeName),
+    #[error("Node {node} does not match the node selector of {component} and carries nothing of it")]
+    NotSelected { node: NodeName, component: ComponentKey },
+    #[error("NodeHandoff {name} is in {phase}: {advice}")]
+    Busy { name: ObjectKey, phase: Phase, advice: &'static str },
+    #[error("NodeHandoff {0} is being deleted; wait until it is gone")]
+    Deleting(ObjectKey),
+    #[error("there is no NodeHandoff {0}")]
+    NoHandoff(ObjectKey),
+    #[error("NodeHandoff {name} is in {phase}; {want}")]
+    WrongPhase { name: ObjectKey, phase: Phase, want: &'static str },
+    #[error("NodeHandoff {0} does not decode: {1}")]
+    Undecodable(ObjectKey, String),
+    #[error("NodeHandoff {0} came from no version: there is nothing to roll back to")]
+    NothingToRollBackTo(ObjectKey),
+    #[error("NodeHandoff name {0} would be longer than 253 characters")]
+    NameTooLong(String),
+    #[error("nothing to do: {0}")]
+    Nothing(String),
+}
+
+/// The writes for an intent, in order, or the reason to refuse. `by` is who asks (informs only; the audit log is the proof).
+pub fn plan(fleet: &FleetView, intent: &Intent, by: &str) -> Result<Vec<Op>, Refusal> {
+    if !fleet.synced {
+        return Err(Refusal::NotSynced);
+    }
+    match intent {
+        Intent::HandOver { component, nodes, to, pause_after, reason } => {
+            hand_over(fleet, component, nodes, to, pause_after, reason, by)
+        }
+        Intent::Reorder { component, nodes } => reorder(fleet, component, nodes),
+        Intent::Hold { component, node } => with_active(fleet, component, node, |spec| spec.action = HandoffAction::Hold),
+        Intent::Continue { component, node } => with_active(fleet, component, node, |spec| {
+            spec.action = HandoffAction::Run;
+            spec.pause_after.clear();
+        }),
+        Intent::Abort { component, node, reason } => with_active(fleet, component, node, |spec| {
+            spec.action = HandoffAction::Abort;
+            if !reason.is_empty() {
+                spec.reason = reason.clone();
+            }
+        }),
+        Intent::Retry { component, node } => {
+            let (record, mut spec) = handoff(fleet, component, node)?;
+            match record.status.phase {
+                Phase::Failed | Phase::Aborted => spec.attempt = spec.attempt.saturating_add(1),
+                phase if phase.is_ended() => {
+                    return Err(Refusal::WrongPhase {
+                        name: record.key.clone(),
+                        phase,
+                        want: "only Failed and Aborted ones are tried again",
+                    });
+                }
+                // An abort after the unload waits for a choice: to resume is one.
+                _ if spec.action == HandoffAction::Abort => {}
+                phase => {
+                    return Err(Refusal::WrongPhase {
+                        name: record.key.clone(),
+                        phase,
+                        want: "only Failed and Aborted ones are tried again",
+                    });
+                }
+            }
+            spec.action = HandoffAction::Run;
+            Ok(vec![patch(record, spec)])
+        }
+        Intent::RollBack { component, node } => {
+            let (record, mut spec) = handoff(fleet, component, node)?;
+            let from = record.status.run.as_ref().and_then(|run| run.from.clone());
+            let from = from.ok_or_else(|| Refusal::NothingToRollBackTo(record.key.clone()))?;
+            known_version(component_of(fleet, component)?, &Version::from(from.as_str()))?;
+            if record.status.phase.is_ended() {
+                spec.attempt = spec.attempt.saturating_add(1);
+            }
+            spec.version = Some(from);
+            spec.action = HandoffAction::Run;
+            spec.pause_after.clear();
+            Ok(vec![patch(record, spec)])
+        }
+        Intent::Withdraw { component, node } => {
+            let (record, _) = handoff(fleet, component, node)?;
+            match record.status.phase {
+                Phase::Queued => Ok(vec![Op::DeleteHandoff(reference(record))]),
+                phase => Err(Refusal::WrongPhase {
+                    name: record.key.clone(),
+                    phase,
+                    want: "only Queued ones are taken back; abort it",
+                }),
+            }
+        }
+        Intent::Pause { component, paused } => {
+            let view = component_of(fleet, component)?;
+            Ok(vec![Op::SetPaused {
+                key: component.clone(),
+                uid: view.record.meta.uid.clone(),
+                resource_version: view.record.meta.resource_version.clone(),
+                paused: *paused,
+            }])
+        }
+    }
+}
+
+fn component_of<'a>(fleet: &'a FleetView, key: &ComponentKey) -> Result<&'a ComponentView, Refusal> {
+    fleet.components.get(key).map(|view| &**view).ok_or_else(|| Refusal::NoComponent(key.clone()))
+}
+
+fn known_version(component: &ComponentView, version: &Version) -> Result<(), Refusal> {
+    if component.versions.contains_key(version) {
+        return Ok(());
+    }
+    let known: Vec<_> = component.versions.keys().map(Version::as_str).collect();
+    Err(Refusal::UnknownVersion { component: component.record.key.clone(), version: version.clone(), known: known.join(", ") })
+}
+
+/// The name of the NodeHandoff of a component and a node.
+pub fn handoff_key(component: &ComponentKey, node: &NodeName) -> ObjectKey {
+    ObjectKey::new(component.namespace.clone(), format!("{}.{node}", component.name))
+}
+
+fn reference(record: &HandoffRecord) -> HandoffRef {
+    HandoffRef { key: record.key.clone(), uid: record.meta.uid.clone(), resource_version: record.meta.resource_version.clone() }
+}
+
+fn patch(record: &HandoffRecord, spec: NodeHandoffSpec) -> Op {
+    Op::PatchHandoffSpec { of: reference(record), spec: Box::new(spec) }
+}
+
+fn handoff<'a>(
+    fleet: &'a FleetView,
+    component: &ComponentKey,
+    node: &NodeName,
+) -> Result<(&'a HandoffRecord, NodeHandoffSpec), Refusal> {
+    let key = handoff_key(component, node);
+    let record = fleet.handoffs.get(&key).ok_or_else(|| Refusal::NoHandoff(key.clone()))?;
+    match &record.spec {
+        Ok(spec) => Ok((record, spec.clone())),
+        Err(why) => Err(Refusal::Undecodable(key, why.clone())),
+    }
+}
+
+/// Hold, Continue and Abort: of a handoff that has not ended.
+fn with_active(
+    fleet: &FleetView,
+    component: &ComponentKey,
+    node: &NodeName,
+    change: impl FnOnce(&mut NodeHandoffSpec),
+) -> Result<Vec<Op>, Refusal> {
+    let (record, mut spec) = handoff(fleet, component, node)?;
+    let phase = record.status.phase;
+    if phase.is_ended() {
+        return Err(Refusal::WrongPhase { name: record.key.clone(), phase, want: "it has ended; retry or hand over anew" });
+    }
+    let before = spec.clone();
+    change(&mut spec);
+    if spec == before {
+        return Err(Refusal::Nothing(format!("NodeHandoff {} already has that", record.key)));
+    }
+    Ok(vec![patch(record, spec)])
+}
+
+fn hand_over(
+    fleet: &FleetView,
+    component: &ComponentKey,
+    nodes: &[NodeTarget],
+    to: &Version,
+    pause_after: &[Phase],
+    reason: &str,
+    by: &str,
+) -> Result<Vec<Op>, Refusal> {
+    let view = component_of(fleet, component)?;
+    if let Some(why) = view.refusals.first() {
+        return Err(Refusal::ComponentRefused { component: component.clone(), why: why.clone() });
+    }
+    known_version(view, to)?;
+    let mut position = last_position(fleet, component);
+    let mut ops = Vec::with_capacity(nodes.len());
+    for target in nodes {
+        let node =
+            fleet.node(&target.node).filter(|node| node.record.is_some()).ok_or_else(|| Refusal::NoNode(target.node.clone()))?;
+        let uid = node.record.as_ref().map(|record| &record.meta.uid);
+        if target.uid.is_some() && target.uid.as_ref() != uid {
+            return Err(Refusal::NodeReplaced(target.node.clone()));
+        }
+        if !node.components.contains_key(component) {
+            return Err(Refusal::NotSelected { node: target.node.clone(), component: component.clone() });
+        }
+        position = position.saturating_add(1);
+        let key = handoff_key(component, &target.node);
+        if key.name.len() > 253 {
+            return Err(Refusal::NameTooLong(key.name.to_string()));
+        }
+        let fresh = NodeHandoffSpec {
+            component: component.name.to_string(),
+            node: target.node.to_string(),
+            version: Some(to.to_string()),
+            position: Some(position),
+            action: HandoffAction::Run,
+            attempt: 1,
+            pause_after: pause_after.to_vec(),
+            overrides: Vec::new(),
+            requested_by: by.to_owned(),
+            reason: reason.to_owned(),
+        };
+        ops.push(match fleet.handoffs.get(&key) {
+            None => Op::CreateHandoff { key, spec: Box::new(fresh) },
+            Some(record) => {
+                if record.meta.deletion.is_some() {
+                    return Err(Refusal::Deleting(key));
+                }
+                let old = record.spec.as_ref().map_err(|why| Refusal::Undecodable(key.clone(), why.clone()))?;
+                let phase = record.status.phase;
+                let attempt = match phase {
+                    Phase::Queued => old.attempt,
+                    phase if phase.is_ended() => old.attempt.saturating_add(1),
+                    _ => return Err(Refusal::Busy { name: key, phase, advice: "abort it first, or let it end" }),
+                };
+                patch(record, NodeHandoffSpec { attempt, overrides: old.overrides.clone(), ..fresh })
+            }
+        });
+    }
+    Ok(ops)
+}
+
+/// The highest position among the component's handoffs that have not ended.
+fn last_position(fleet: &FleetView, component: &ComponentKey) -> i32 {
+    active(fleet, component).filter_map(|(_, spec)| spec.position).max().unwrap_or(0).max(0)
+}
+
+fn active<'a>(fleet: &'a FleetView, component: &ComponentKey) -> impl Iterator<Item = (&'a HandoffRecord, &'a NodeHandoffSpec)> {
+    fleet
+        .handoffs
+        .values()
+        .filter(|record| !record.status.phase.is_ended() && record.meta.deletion.is_none())
+        .filter_map(|record| record.spec.as_ref().ok().map(|spec| (&**record, spec)))
+        .filter({
+            let component = component.clone();
+            move |(record, spec)| record.key.namespace == component.namespace && spec.component == *component.name
+        })
+}
+
+fn reorder(fleet: &FleetView, component: &ComponentKey, nodes: &[NodeName]) -> Result<Vec<Op>, Refusal> {
+    let mut ops = Vec::new();
+    for (at, node) in nodes.iter().enumerate() {
+        let (record, mut spec) = handoff(fleet, component, node)?;
+        let phase = record.status.phase;
+        if phase != Phase::Queued {
+            return Err(Refusal::WrongPhase {
+                name: record.key.clone(),
+                phase,
+                want: "only Queued ones have a place in the queue",
+            });
+        }
+        let position = i32::try_from(at + 1).unwrap_or(i32::MAX);
+        if spec.position != Some(position) {
+            spec.position = Some(position);
+            ops.push(patch(record, spec));
+        }
+    }
+    if ops.is_empty() { Err(Refusal::Nothing("the queue has that order".into())) } else { Ok(ops) }
+}
