@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kube::CustomResource;
+use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use super::{Phase, duration::Duration};
 /// A component coupled to a node's kernel or hardware, and the policy by which nodes are handed from one version of it to the next.
 ///
 /// Creating one is root on the matched nodes: it holds pod templates.
-#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "lockkeeper.dev",
     version = "v1alpha1",
@@ -19,11 +19,25 @@ use super::{Phase, duration::Duration};
     namespaced,
     status = "NodeComponentStatus",
     shortname = "nc",
-    derive = "PartialEq"
+    category = "lockkeeper",
+    derive = "PartialEq",
+    doc = "A component coupled to a node's kernel or hardware, and the policy by which nodes are handed from one version of it to the next.",
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.rollout.mode"),
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.total"),
+    printcolumn(name = "Current", type_ = "integer", json_path = ".status.nodes.current"),
+    printcolumn(name = "Queued", type_ = "integer", json_path = ".status.nodes.queued"),
+    printcolumn(name = "In progress", type_ = "integer", json_path = ".status.nodes.inProgress"),
+    printcolumn(name = "Blocked", type_ = "integer", json_path = ".status.nodes.blocked"),
+    printcolumn(name = "Failed", type_ = "integer", json_path = ".status.nodes.failed"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("size(self.metadata.name) <= 52").message("a component's name is at most 52 characters long: it is part of label keys")
 )]
+#[x_kube(validation = Rule::new("self.version != oldSelf.version || self.kernelModule == oldSelf.kernelModule").message("what a version contains never changes: give the new content a new version").field_path(".kernelModule"))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeComponentSpec {
     /// The aim of new handoffs: a legal, non-empty label value. What a version contains never changes: a new content needs a new version.
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_VALUE))]
     pub version: String,
     pub kernel_module: KernelModule,
     /// Nodes that carry the component; empty means every node.
@@ -35,13 +49,19 @@ pub struct NodeComponentSpec {
     pub drain: DrainPolicy,
     /// The longest a handoff may stay in a phase before it is Failed. Phases left out keep their default.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "deadlines")]
     pub deadlines: BTreeMap<Phase, Duration>,
     #[serde(default)]
     pub verify: Verify,
 }
 
+/// What a label value may be, without the empty one.
+pub(super) const LABEL_VALUE: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$";
+const DNS_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
 /// A kernel module and what gives its devices to pods. This whole block is kept, per version, on the version's loader DaemonSet.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = Rule::new("self.unloadBy == 'Reboot' || has(self.daemonSets.unload)").message("unloadBy Pod needs daemonSets.unload: loaders never unload on TERM, so nothing else would take the module out").field_path(".daemonSets.unload"))]
 #[serde(rename_all = "camelCase")]
 pub struct KernelModule {
     pub daemon_sets: DaemonSets,
@@ -67,24 +87,33 @@ pub struct DaemonSets {
 }
 
 /// How a pod is known to use the module's device: any one of these makes it a claimant.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(
+    validation = Rule::new("size(self.?resourceNames.orValue([])) + size(self.?draDrivers.orValue([])) > 0 || has(self.podSelector)").message("devices names none: resourceNames, draDrivers or podSelector must, or no claimant is ever seen"),
+    validation = Rule::new("has(self.podSelector) == (size(self.?podNamespaces.orValue([])) > 0)").message("podSelector and podNamespaces need one another").field_path(".podNamespaces")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct Devices {
     /// Extended resources (`vendor.com/gpu`) that the device plugin advertises.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(max = 253)))]
+    #[x_kube(validation = Rule::new("self.all(name, name.contains('/') && !name.contains('kubernetes.io/') && !name.startsWith('requests.'))").message("resourceNames holds extended resources only: vendor.example/name, not one of Kubernetes' own"))]
     pub resource_names: Vec<String>,
     /// DRA drivers whose allocated claims hold the device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(max = 63), regex(pattern = DNS_NAME)))]
     pub dra_drivers: Vec<String>,
     /// Pods that use the device without a claim. Never empty; `podNamespaces` is required beside it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
     pub pod_namespaces: Vec<String>,
 }
 
 /// The label selector of Kubernetes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = Rule::new("size(self.?matchLabels.orValue({})) + size(self.?matchExpressions.orValue([])) > 0").message("an empty podSelector means every pod"))]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -126,8 +155,10 @@ pub struct Rollout {
     /// Whether nodes without any version (new ones too) get `spec.version` by themselves. They are trusted to carry no other version.
     pub install: InstallMode,
     /// How many nodes of this component may be admitted at once.
+    #[schemars(range(min = 1))]
     pub max_unavailable: u32,
     /// After this many failed handoffs nothing new is admitted.
+    #[schemars(range(min = 1))]
     pub max_failures: u32,
     /// How many nodes are handed over and soaked before the others are admitted.
     pub canary: u32,
@@ -188,11 +219,14 @@ pub enum BlockedPolicy {
     Skip,
 }
 
+const WINDOW_START: &str = "^((Mon|Tue|Wed|Thu|Fri|Sat|Sun)([-,](Mon|Tue|Wed|Thu|Fri|Sat|Sun))* )?([01][0-9]|2[0-3]):[0-5][0-9]$";
+
 /// A time of the day at which handoffs may start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
     /// `HH:MM`, with days of the week before it if not every day: `22:00`, `Sat,Sun 08:30`, `Mon-Fri 22:00`.
+    #[schemars(regex(pattern = WINDOW_START))]
     pub start: String,
     pub duration: Duration,
     /// IANA name; UTC when left out.
@@ -300,4 +334,10 @@ pub struct Condition {
 fn pod_template(_: &mut SchemaGenerator) -> Schema {
     // A full PodTemplateSpec schema is about 350 kB each; the template is validated by a dry-run create of its DaemonSet instead.
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+fn deadlines(generator: &mut SchemaGenerator) -> Schema {
+    let phases: BTreeMap<&str, Schema> =
+        Phase::ALL.into_iter().map(|phase| (phase.as_str(), generator.subschema_for::<Duration>())).collect();
+    json_schema!({"type": "object", "properties": phases})
 }

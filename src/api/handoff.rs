@@ -1,14 +1,14 @@
 //! NodeHandoff: one node going from one version of a component to another. The operator writes spec, the engine writes status.
 
-use kube::CustomResource;
+use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::component::{Condition, DrainPolicy, UnloadBy, Verify};
+use super::component::{Condition, DrainPolicy, LABEL_VALUE, UnloadBy, Verify};
 use super::duration::Duration;
 
 /// One node going from one version of a component to another. Named `<component>.<node>`, in the component's namespace.
-#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "lockkeeper.dev",
     version = "v1alpha1",
@@ -16,16 +16,37 @@ use super::duration::Duration;
     namespaced,
     status = "NodeHandoffStatus",
     shortname = "nh",
-    derive = "PartialEq"
+    category = "lockkeeper",
+    derive = "PartialEq",
+    doc = "One node going from one version of a component to another.",
+    selectable = ".spec.component",
+    selectable = ".spec.node",
+    printcolumn(name = "Component", type_ = "string", json_path = ".spec.component"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".spec.node"),
+    printcolumn(name = "From", type_ = "string", json_path = ".status.run.from"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Since", type_ = "date", json_path = ".status.phaseSince"),
+    printcolumn(name = "Blocker", type_ = "string", json_path = ".status.blockers[0].kind"),
+    printcolumn(name = "Position", type_ = "integer", json_path = ".spec.position", priority = 1),
+    printcolumn(name = "Attempt", type_ = "integer", json_path = ".spec.attempt", priority = 1),
+    printcolumn(name = "Requested by", type_ = "string", json_path = ".spec.requestedBy", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("self.metadata.name == self.spec.component + '.' + self.spec.node").message("a handoff's name is its component, a dot, and its node: one per component and node")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeHandoffSpec {
     /// Immutable.
+    #[schemars(length(min = 1, max = 52))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("component is immutable: make another handoff"))]
     pub component: String,
     /// Immutable.
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("node is immutable: make another handoff"))]
     pub node: String,
     /// The version to hand over to. Left out only when a person took the version off the node: it then ends Held, out of service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_VALUE))]
     pub version: Option<String>,
     /// Place in the operator's queue; lower goes first, those without one go last, by node name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,6 +55,7 @@ pub struct NodeHandoffSpec {
     pub action: HandoffAction,
     /// Raise it to try again after Failed or Aborted.
     #[serde(default = "one")]
+    #[schemars(range(min = 1))]
     pub attempt: u32,
     /// Phases after which the handoff is Held until `action` is Run again (or the phase is taken from this list).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -70,9 +92,12 @@ pub const BY_ROLLOUT: &str = "rollout";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Override {
+    #[schemars(length(min = 1))]
     pub pod_uid: String,
+    #[schemars(length(min = 1))]
     pub reason: String,
     /// RFC 3339; the override is void afterwards.
+    #[schemars(extend("format" = "date-time"))]
     pub until: String,
 }
 

@@ -1,12 +1,14 @@
 //! The objects and keys that lockkeeper reads and writes in a cluster: NodeComponent, NodeHandoff, labels, annotations.
 
 pub mod component;
+pub mod crd;
 pub mod duration;
 pub mod handoff;
 pub mod ids;
 pub mod keys;
 
 pub use component::{NodeComponent, NodeComponentSpec, NodeComponentStatus};
+pub use crd::crds;
 pub use handoff::{NodeHandoff, NodeHandoffSpec, NodeHandoffStatus, Phase};
 pub use ids::{BootId, ComponentKey, NodeName, ObjectKey, Uid, Version};
 
