@@ -3,6 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apply;
 mod by_hand;
+mod installed;
 mod launcher;
+mod rules;
+mod samples;
 mod wait;
