@@ -112,6 +112,8 @@ pub struct PodRecord {
     pub phase: PodPhase,
     pub ready: Ready,
     pub flags: PodFlags,
+    /// `spec.priority`, 0 when left out: lower ones are evicted first.
+    pub priority: i32,
     pub extra: Option<Box<PodExtra>>,
 }
 
@@ -126,6 +128,8 @@ pub struct PodFlags {
     pub tolerates_cordon: bool,
     /// Tolerates every taint (`operator: Exists` without key or effect).
     pub tolerates_all: bool,
+    /// Condition PodScheduled is False: the scheduler tried and found no place.
+    pub unschedulable: bool,
 }
 
 /// What few pods have.
@@ -207,8 +211,11 @@ pub struct DaemonSetRecord {
     pub desired: i32,
     pub ready: i32,
     pub current: i32,
-    /// Extended resources its pods claim, and labels its pods will have (DaemonSet claimants).
+    /// Extended resources its pods claim.
     pub claims_resources: BTreeMap<Str, i64>,
+    /// Label keys of ours that a node must carry for its pods: from `nodeSelector`, and from a required node affinity when
+    /// every term asks for them. A claimant that needs the ready label leaves and returns by itself.
+    pub requires_labels: Vec<Str>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -275,6 +282,8 @@ pub struct VolumeClaimRecord {
     pub meta: Meta,
     /// Annotation `volume.kubernetes.io/selected-node`.
     pub selected_node: Option<NodeName>,
+    /// `status.phase` is Bound: the scheduler no longer waits for it.
+    pub bound: bool,
 }
 
 /// Something with replicas: ReplicaSet, StatefulSet (for PDB arithmetic). `spec.replicas`.

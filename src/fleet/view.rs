@@ -24,9 +24,12 @@ pub struct FleetView {
     /// By name: every Node, and every node that only a handoff, slot or label still names.
     pub nodes: Arc<NodeList>,
     /// By key; all NodeHandoffs, also those of nodes or components that are gone.
-    pub handoffs: BTreeMap<ObjectKey, Arc<HandoffRecord>>,
+    pub handoffs: Arc<BTreeMap<ObjectKey, Arc<HandoffRecord>>>,
     pub lease: Option<Arc<LeaseRecord>>,
-    pub budgets: Arc<BTreeMap<ObjectKey, Arc<BudgetRecord>>>,
+    /// By key; those of one namespace are a range. Which of them hold a pod: `drain::budget::of`.
+    pub budgets: Arc<BTreeMap<ObjectKey, Arc<BudgetView>>>,
+    /// By key; all DaemonSets of the cluster, ours and others'.
+    pub daemon_sets: Arc<BTreeMap<ObjectKey, Arc<DaemonSetRecord>>>,
     pub health: Arc<Vec<WatchHealth>>,
     /// Everything needed has been listed completely once.
     pub synced: bool,
@@ -80,6 +83,25 @@ pub enum WatchState {
     Unavailable {
         why: String,
     },
+}
+
+/// A PodDisruptionBudget and the pods that it selects now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BudgetView {
+    pub record: Arc<BudgetRecord>,
+    /// Pods that it selects, terminal ones left out.
+    pub selected: u32,
+    /// Those of them that do not count as healthy: not Ready, or being deleted.
+    pub unhealthy: Vec<Unhealthy>,
+    /// Sum of `spec.replicas` of the ReplicaSets and StatefulSets that own them; None: one of them has another owner or none.
+    pub wanted: Option<i32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unhealthy {
+    pub pod: ObjectKey,
+    pub node: Option<NodeName>,
+    pub terminating: bool,
 }
 
 /// A component, its versions, and what is wrong with it as a whole.
