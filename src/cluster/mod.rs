@@ -1,1 +1,19 @@
 //! The rim: clients, watches, guarded writes, evictions, events, lease. All I/O with an API server is here.
+
+pub mod audit;
+pub mod call;
+pub mod clock;
+pub mod counters;
+mod decoding;
+pub mod error;
+mod handle;
+pub mod kinds;
+mod kubectl;
+pub mod read_only;
+pub mod request;
+pub mod rim;
+pub mod write;
+
+pub use error::{CallError, Refusal, RefusalClass};
+pub use handle::{Cluster, WriteCap};
+pub use write::{Fence, Writer, Written};
