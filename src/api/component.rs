@@ -31,7 +31,7 @@ use super::{Phase, duration::Duration};
     printcolumn(name = "Blocked", type_ = "integer", json_path = ".status.nodes.blocked"),
     printcolumn(name = "Failed", type_ = "integer", json_path = ".status.nodes.failed"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    validation = Rule::new("size(self.metadata.name) <= 52").message("a component's name is at most 52 characters long: it is part of label keys")
+    validation = Rule::new("self.metadata.name.size() <= 52").message("a component's name is at most 52 characters long: it is part of label keys")
 )]
 #[x_kube(validation = Rule::new("self.version != oldSelf.version || self.kernelModule == oldSelf.kernelModule").message("what a version contains never changes: give the new content a new version").field_path(".kernelModule"))]
 #[serde(rename_all = "camelCase")]
@@ -42,6 +42,7 @@ pub struct NodeComponentSpec {
     pub kernel_module: KernelModule,
     /// Nodes that carry the component; empty means every node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
     pub node_selector: BTreeMap<String, String>,
     #[serde(default)]
     pub rollout: Rollout,
@@ -89,8 +90,8 @@ pub struct DaemonSets {
 /// How a pod is known to use the module's device: any one of these makes it a claimant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(
-    validation = Rule::new("size(self.?resourceNames.orValue([])) + size(self.?draDrivers.orValue([])) > 0 || has(self.podSelector)").message("devices names none: resourceNames, draDrivers or podSelector must, or no claimant is ever seen"),
-    validation = Rule::new("has(self.podSelector) == (size(self.?podNamespaces.orValue([])) > 0)").message("podSelector and podNamespaces need one another").field_path(".podNamespaces")
+    validation = Rule::new("(has(self.resourceNames) && self.resourceNames.size() > 0) || (has(self.draDrivers) && self.draDrivers.size() > 0) || has(self.podSelector)").message("devices names none: resourceNames, draDrivers or podSelector must, or no claimant is ever seen"),
+    validation = Rule::new("has(self.podSelector) == (has(self.podNamespaces) && self.podNamespaces.size() > 0)").message("podSelector and podNamespaces need one another").field_path(".podNamespaces")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Devices {
@@ -113,21 +114,26 @@ pub struct Devices {
 
 /// The label selector of Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = Rule::new("size(self.?matchLabels.orValue({})) + size(self.?matchExpressions.orValue([])) > 0").message("an empty podSelector means every pod"))]
+#[x_kube(validation = Rule::new("(has(self.matchLabels) && self.matchLabels.size() > 0) || (has(self.matchExpressions) && self.matchExpressions.size() > 0)").message("an empty podSelector means every pod"))]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
     pub match_labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[x_kube(validation = Rule::new("(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)").message("In and NotIn need values, Exists and DoesNotExist take none").field_path(".values"))]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelectorRequirement {
+    #[schemars(length(min = 1, max = 317))]
     pub key: String,
     pub operator: LabelOperator,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 63)))]
     pub values: Vec<String>,
 }
 
@@ -168,6 +174,7 @@ pub struct Rollout {
     pub keep_versions: u32,
     /// When handoffs may start; empty means always.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
     pub windows: Vec<Window>,
     /// True: nothing new is admitted; what runs goes on.
     pub paused: bool,

@@ -34,21 +34,4 @@ fn known_formats(schema: &mut JSONSchemaProps) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plain_kubectl_apply_takes_them() {
-        for crd in crds() {
-            let size = serde_json::to_string(&crd).unwrap().len();
-            assert!(size < 256 * 1024, "kubectl apply keeps a copy in an annotation of at most 256 KiB: {size}");
-        }
-    }
-
-    #[test]
-    fn no_format_is_unknown_to_a_server() {
-        for crd in crds() {
-            assert!(!serde_json::to_string(&crd).unwrap().contains("\"uint"));
-        }
-    }
-}
+mod tests;

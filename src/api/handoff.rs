@@ -56,17 +56,22 @@ pub struct NodeHandoffSpec {
     /// Raise it to try again after Failed or Aborted.
     #[serde(default = "one")]
     #[schemars(range(min = 1))]
+    #[x_kube(validation = Rule::new("self >= oldSelf").message("attempt only rises: each number is one try, and its end stays in the history"))]
     pub attempt: u32,
     /// Phases after which the handoff is Held until `action` is Run again (or the phase is taken from this list).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
     pub pause_after: Vec<Phase>,
     /// Pods that may be deleted although their PodDisruptionBudget does not allow an eviction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub overrides: Vec<Override>,
     /// Informs; the audit log is the proof.
     #[serde(default)]
+    #[schemars(length(max = 253))]
     pub requested_by: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
     pub reason: String,
 }
 

@@ -1,5 +1,6 @@
 //! The objects and keys that lockkeeper reads and writes in a cluster: NodeComponent, NodeHandoff, labels, annotations.
 
+pub mod access;
 pub mod component;
 pub mod crd;
 pub mod duration;

@@ -1,1 +1,3 @@
-//! One file per subcommand; wires the other modules together.
+//! The command line: arguments, one file per subcommand, exit codes.
+
+pub mod manifests;
