@@ -87,12 +87,16 @@ pub enum HandoffAction {
     Hold,
     /// Restore the node while the loader label is there; after that, wait for a choice.
     Abort,
+    /// One of the choices after an abort or a failure: end it as it stands, the node stays as it is and is named.
+    Leave,
 }
 
 /// `requestedBy` of a handoff that a label edit made, and of one that a first install made.
 pub const BY_LABEL: &str = "label";
 pub const BY_INSTALL: &str = "install";
 pub const BY_ROLLOUT: &str = "rollout";
+/// `requestedBy` of a handoff that takes the version off a node because its component is being deleted.
+pub const BY_REMOVAL: &str = "removal";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

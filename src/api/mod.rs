@@ -7,6 +7,7 @@ pub mod duration;
 pub mod handoff;
 pub mod ids;
 pub mod keys;
+pub mod versioned;
 
 pub use component::{NodeComponent, NodeComponentSpec, NodeComponentStatus};
 pub use crd::crds;
