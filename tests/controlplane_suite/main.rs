@@ -7,6 +7,8 @@ mod apply;
 mod by_hand;
 mod installed;
 mod launcher;
+mod policy;
+mod roles;
 mod rules;
 mod samples;
 mod wait;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    apply::{Refused, Stay, apply, edit},
+    apply::{Caller, Stay, edit},
     by_hand::namespace,
     installed::installed,
     samples::{component, handoff, template},
@@ -16,26 +16,22 @@ type Case = (&'static str, Vec<(&'static str, Value)>, &'static [&'static str]);
 /// What the server says to each case, where that is not what the case wants.
 async fn surprises(base: Value, cases: Vec<Case>) -> Vec<String> {
     let Some(plane) = installed() else { return Vec::new() };
-    let client = plane.client(User::Admin).await;
+    let admin = Caller::new(plane, User::Admin).await;
     let mut surprises = Vec::new();
     for (what, edits, words) in cases {
         let mut object = base.clone();
         for (pointer, value) in edits {
             edit(&mut object, pointer, value);
         }
-        match apply(&client, &object, Stay::No).await {
+        match admin.apply(&object, Stay::No).await {
             Ok(_) if words.is_empty() => {}
             Ok(_) => surprises.push(format!("{what}: accepted")),
             // 422 is a rule's refusal, 500 that of a field that the schema does not know, in an apply.
-            Err(refused) if !words.is_empty() && matches!(refused.code, 422 | 500) && says(&refused, words) => {}
+            Err(refused) if !words.is_empty() && matches!(refused.code, 422 | 500) && refused.says(words) => {}
             Err(refused) => surprises.push(format!("{what}: {refused}; wanted {words:?}")),
         }
     }
     surprises
-}
-
-fn says(refused: &Refused, words: &[&str]) -> bool {
-    words.iter().all(|word| refused.message.contains(word))
 }
 
 #[tokio::test]
@@ -76,6 +72,11 @@ async fn a_component_is_refused_for_what_can_never_work() {
             "a selector by expression",
             devices(json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}, "podNamespaces": ["a"]})),
             &[],
+        ),
+        (
+            "a selector by expression without the values that it needs",
+            devices(json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}, "podNamespaces": ["a"]})),
+            &["values"],
         ),
         ("a name of 53 characters", vec![("/metadata/name", json!("n".repeat(53)))], &["52"]),
         ("an unknown way to unload", vec![("/spec/kernelModule/unloadBy", json!("Hope"))], &["unloadBy"]),
@@ -132,10 +133,10 @@ async fn a_handoff_is_tied_to_its_component_and_node_by_its_name() {
 #[tokio::test]
 async fn a_versions_content_changes_only_with_its_name() {
     let Some(plane) = installed() else { return };
-    let client = plane.client(User::Admin).await;
-    namespace(&client, "rules-content").await;
+    let admin = Caller::new(plane, User::Admin).await;
+    namespace(&plane.client(User::Admin).await, "rules-content").await;
     let first = component("rules-content", "gpu", "1.0");
-    apply(&client, &first, Stay::Yes).await.expect("create");
+    admin.apply(&first, Stay::Yes).await.expect("create");
 
     for (pointer, value) in [
         ("/spec/kernelModule/daemonSets/loader", template("loader", "loader:other")),
@@ -145,37 +146,40 @@ async fn a_versions_content_changes_only_with_its_name() {
     ] {
         let mut changed = first.clone();
         edit(&mut changed, pointer, value);
-        let refused = apply(&client, &changed, Stay::No).await.expect_err(pointer);
-        assert!(refused.code == 422 && says(&refused, &["version"]), "{pointer}: {refused}");
+        let refused = admin.apply(&changed, Stay::No).await.expect_err(pointer);
+        assert!(refused.code == 422 && refused.says(&["version"]), "{pointer}: {refused}");
         edit(&mut changed, "/spec/version", json!("1.1"));
-        apply(&client, &changed, Stay::No).await.unwrap_or_else(|refused| panic!("{pointer} with a new version: {refused}"));
+        admin.apply(&changed, Stay::No).await.unwrap_or_else(|refused| panic!("{pointer} with a new version: {refused}"));
     }
 
     let mut policy = first.clone();
     edit(&mut policy, "/spec/rollout", json!({"mode": "Auto", "maxUnavailable": 2}));
     edit(&mut policy, "/spec/nodeSelector", json!({"gpu": "yes"}));
-    apply(&client, &policy, Stay::Yes).await.expect("policy may change under a version");
-    apply(&client, &component("rules-content", "gpu", "2.0"), Stay::Yes).await.expect("a new version with new content");
+    admin.apply(&policy, Stay::Yes).await.expect("policy may change under a version");
+    admin.apply(&component("rules-content", "gpu", "2.0"), Stay::Yes).await.expect("a new version with new content");
 }
 
 #[tokio::test]
 async fn a_handoffs_component_and_node_never_change_its_target_may() {
     let Some(plane) = installed() else { return };
-    let client = plane.client(User::Admin).await;
-    namespace(&client, "rules-handoff").await;
+    let admin = Caller::new(plane, User::Admin).await;
+    namespace(&plane.client(User::Admin).await, "rules-handoff").await;
     // `my.gpu.n1` could be component `my` on node `gpu.n1` too: the name alone does not hold it.
     let first = handoff("rules-handoff", "my.gpu", "n1", "2.0");
-    apply(&client, &first, Stay::Yes).await.expect("create");
+    admin.apply(&first, Stay::Yes).await.expect("create");
 
     let mut other = first.clone();
     edit(&mut other, "/spec/component", json!("my"));
     edit(&mut other, "/spec/node", json!("gpu.n1"));
-    let refused = apply(&client, &other, Stay::No).await.expect_err("another component and node under the same name");
-    assert!(refused.code == 422 && says(&refused, &["immutable"]), "{refused}");
+    let refused = admin.apply(&other, Stay::No).await.expect_err("another component and node under the same name");
+    assert!(refused.code == 422 && refused.says(&["immutable"]), "{refused}");
 
     let mut retry = first.clone();
     edit(&mut retry, "/spec/version", json!("1.0"));
     edit(&mut retry, "/spec/attempt", json!(2));
     edit(&mut retry, "/spec/action", json!("Hold"));
-    apply(&client, &retry, Stay::Yes).await.expect("target, attempt and action may change");
+    admin.apply(&retry, Stay::Yes).await.expect("target, attempt and action may change");
+    edit(&mut retry, "/spec/attempt", json!(1));
+    let refused = admin.apply(&retry, Stay::No).await.expect_err("an attempt that was made already");
+    assert!(refused.code == 422 && refused.says(&["attempt only rises"]), "{refused}");
 }
