@@ -44,6 +44,7 @@ impl Kind {
 }
 
 /// One object of any watched kind. Large ones are boxed by the store, not here: pages are moved, not copied.
+#[allow(clippy::large_enum_variant, reason = "the store boxes; pages are moved, not copied")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     Node(NodeRecord),
@@ -97,6 +98,7 @@ pub struct Undecodable {
 
 /// One step of a watch. A list is `Init`, any number of `Page`, `InitDone`; an `Init` that comes before the `InitDone` starts over.
 /// What the store held before `Init` stays visible until `InitDone`, which takes away what no page named: deletes that the watch missed.
+#[allow(clippy::large_enum_variant, reason = "short-lived: one at a time, moved once")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     Init,
@@ -135,6 +137,7 @@ pub struct ListPage {
 }
 
 /// A decoded line of a watch's body.
+#[allow(clippy::large_enum_variant, reason = "short-lived: one at a time, moved once")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchLine {
     /// `ADDED` (true) or `MODIFIED` (false).
