@@ -81,20 +81,64 @@ pub struct Disruption {
 /// What happened in a kernel. The list of these is stable for a seed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum What {
-    Booted { boot_id: String },
-    PoweredOff { processes: usize },
-    ModuleLoaded { module: String, version: String, pod: PodRef },
+    Booted {
+        boot_id: String,
+    },
+    PoweredOff {
+        processes: usize,
+    },
+    ModuleLoaded {
+        module: String,
+        version: String,
+        pod: PodRef,
+    },
     /// A loader met another version: two versions at once were asked for.
-    LoadRefused { module: String, version: String, loaded: String, pod: PodRef },
-    ModuleUnloaded { module: String, version: String, pod: PodRef, forced: bool },
-    UnloadRefused { module: String, users: Vec<PodRef>, pod: PodRef },
-    ProviderRegistered { service: Service, pod: PodRef, module: Option<(String, String)> },
+    LoadRefused {
+        module: String,
+        version: String,
+        loaded: String,
+        pod: PodRef,
+    },
+    ModuleUnloaded {
+        module: String,
+        version: String,
+        pod: PodRef,
+        forced: bool,
+    },
+    UnloadRefused {
+        module: String,
+        users: Vec<PodRef>,
+        pod: PodRef,
+    },
+    ProviderRegistered {
+        service: Service,
+        pod: PodRef,
+        module: Option<(String, String)>,
+    },
     /// A provider serves although its module is missing or of another version.
-    ProviderWithoutModule { service: Service, pod: PodRef, module: String, version: String, loaded: Option<String> },
-    ProviderGone { service: Service, pod: PodRef },
-    ProcessStarted { pod: PodRef, holds: Vec<Hold> },
-    ProcessEnded { pod: PodRef },
-    Disrupted { pod: PodRef, cause: Cause, device: String },
+    ProviderWithoutModule {
+        service: Service,
+        pod: PodRef,
+        module: String,
+        version: String,
+        loaded: Option<String>,
+    },
+    ProviderGone {
+        service: Service,
+        pod: PodRef,
+    },
+    ProcessStarted {
+        pod: PodRef,
+        holds: Vec<Hold>,
+    },
+    ProcessEnded {
+        pod: PodRef,
+    },
+    Disrupted {
+        pod: PodRef,
+        cause: Cause,
+        device: String,
+    },
 }
 
 /// One entry of the event list.
@@ -242,7 +286,8 @@ impl Kernel {
     /// It is in use by a running process or provider: what rmmod prints.
     pub fn unload(&mut self, module: &str, pod: &PodRef, force: bool, now: Timestamp) -> Result<(), String> {
         let Some(version) = self.modules.get(module).cloned() else { return Ok(()) };
-        let mut users: Vec<PodRef> = self.providers.iter().filter(|p| p.module.as_ref().is_some_and(|m| m.0 == module)).map(|p| p.pod.clone()).collect();
+        let mut users: Vec<PodRef> =
+            self.providers.iter().filter(|p| p.module.as_ref().is_some_and(|m| m.0 == module)).map(|p| p.pod.clone()).collect();
         for process in self.processes.values() {
             if process.holds.iter().any(|hold| hold.module.as_deref() == Some(module)) {
                 users.push(process.pod.clone());
@@ -268,7 +313,13 @@ impl Kernel {
             }
         }
         for (pod, device) in lost {
-            self.disruptions.push(Disruption { at: now, node: self.node.clone(), pod: pod.clone(), cause, device: device.clone() });
+            self.disruptions.push(Disruption {
+                at: now,
+                node: self.node.clone(),
+                pod: pod.clone(),
+                cause,
+                device: device.clone(),
+            });
             self.log(now, What::Disrupted { pod, cause, device });
         }
     }
@@ -282,7 +333,13 @@ impl Kernel {
         }
         for pod in lost {
             let (cause, device) = (Cause::NetworkLost, "network".to_owned());
-            self.disruptions.push(Disruption { at: now, node: self.node.clone(), pod: pod.clone(), cause, device: device.clone() });
+            self.disruptions.push(Disruption {
+                at: now,
+                node: self.node.clone(),
+                pod: pod.clone(),
+                cause,
+                device: device.clone(),
+            });
             self.log(now, What::Disrupted { pod, cause, device });
         }
     }
@@ -294,10 +351,18 @@ impl Kernel {
             && self.loaded(module) != Some(version)
         {
             let loaded = self.loaded(module).map(str::to_owned);
-            let (service, pod, module, version) = (provider.service.clone(), provider.pod.clone(), module.clone(), version.clone());
+            let (service, pod, module, version) =
+                (provider.service.clone(), provider.pod.clone(), module.clone(), version.clone());
             self.log(now, What::ProviderWithoutModule { service, pod, module, version, loaded });
         }
-        self.log(now, What::ProviderRegistered { service: provider.service.clone(), pod: provider.pod.clone(), module: provider.module.clone() });
+        self.log(
+            now,
+            What::ProviderRegistered {
+                service: provider.service.clone(),
+                pod: provider.pod.clone(),
+                module: provider.module.clone(),
+            },
+        );
         self.providers.push(provider);
     }
 
@@ -312,7 +377,8 @@ impl Kernel {
         if let Some(process) = self.processes.remove(uid) {
             self.log(now, What::ProcessEnded { pod: process.pod });
         }
-        let (gone, kept) = std::mem::take(&mut self.providers).into_iter().partition::<Vec<_>, _>(|provider| provider.pod.uid == uid);
+        let (gone, kept) =
+            std::mem::take(&mut self.providers).into_iter().partition::<Vec<_>, _>(|provider| provider.pod.uid == uid);
         self.providers = kept;
         for provider in gone {
             self.log(now, What::ProviderGone { service: provider.service.clone(), pod: provider.pod.clone() });
@@ -409,6 +475,11 @@ mod tests {
         let mut kernel = kernel();
         let provider = Provider { service: gpu(), pod: pod("plugin-2"), module: Some(("gpu".into(), "2".into())), devices: 4 };
         kernel.register(provider, Timestamp::UNIX_EPOCH);
-        assert!(kernel.drain_events().iter().any(|event| matches!(&event.what, What::ProviderWithoutModule { loaded: Some(v), .. } if v == "1")));
+        assert!(
+            kernel
+                .drain_events()
+                .iter()
+                .any(|event| matches!(&event.what, What::ProviderWithoutModule { loaded: Some(v), .. } if v == "1"))
+        );
     }
 }

@@ -5,8 +5,8 @@ use super::informer::Store;
 use super::queue::Tasks;
 use super::records::{
     CSIDriver, CSINode, ControllerRevision, DaemonSet, Deployment, DeviceClass, Job, Lease, Namespace, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate, ResourceSlice, StatefulSet,
-    VolumeAttachment,
+    PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+    StatefulSet, VolumeAttachment,
 };
 use kube::Client;
 use std::sync::Arc;

@@ -189,7 +189,12 @@ impl<R: Record> Store<R> {
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<R>> {
         let start = format!("{namespace}/");
         let inner = lock(&self.inner);
-        inner.items.range(start.clone()..).take_while(|(key, _)| key.starts_with(&start)).map(|(_, record)| record.clone()).collect()
+        inner
+            .items
+            .range(start.clone()..)
+            .take_while(|(key, _)| key.starts_with(&start))
+            .map(|(_, record)| record.clone())
+            .collect()
     }
 
     /// The records under `entry` of the index given at this position to [`Store::new`].
@@ -263,7 +268,12 @@ impl<R: Record> Store<R> {
             let inner = lock(&self.inner);
             // What we wrote after the list was taken is not gone.
             let old = |record: &Arc<R>| number(&record.meta().resource_version) <= at;
-            inner.items.iter().filter(|(key, record)| !found.contains_key(*key) && old(record)).map(|(key, _)| key.clone()).collect()
+            inner
+                .items
+                .iter()
+                .filter(|(key, record)| !found.contains_key(*key) && old(record))
+                .map(|(key, _)| key.clone())
+                .collect()
         };
         for key in gone {
             self.change(&key, None, at);
@@ -281,7 +291,8 @@ impl<R: Record> Store<R> {
     async fn watch(&self, mut version: String) -> (Option<String>, Option<String>) {
         let params = WatchParams::default().timeout(WATCH_SECONDS);
         let opened = async {
-            let request = kube::core::Request::new(R::KIND.collection(None)).watch(&params, &version).map_err(kube::Error::BuildRequest)?;
+            let request =
+                kube::core::Request::new(R::KIND.collection(None)).watch(&params, &version).map_err(kube::Error::BuildRequest)?;
             self.client.request_events::<R>(request).await
         };
         let mut events = match opened.await {
@@ -357,7 +368,11 @@ impl<R: Record> Store<R> {
 
     async fn send(&self, method: &str, path: &str, content: &str, body: &Value) -> kube::Result<Value> {
         let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-        let request = http::Request::builder().method(method).uri(path).header("content-type", content).header("accept", "application/json");
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content)
+            .header("accept", "application/json");
         let request = request.body(bytes).map_err(kube::Error::HttpError)?;
         self.client.request::<Value>(request).await
     }
@@ -425,8 +440,10 @@ impl<R: Record> Store<R> {
             Ok(answer) => {
                 // Only an object that is still there (with deletionTimestamp) comes back as one that the store may take.
                 if answer.pointer("/metadata/deletionTimestamp").is_some() && grace != Some(0) {
-                    let finalizers = answer.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-                    let graceful = answer.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) > 0;
+                    let finalizers =
+                        answer.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+                    let graceful =
+                        answer.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) > 0;
                     if finalizers || graceful {
                         self.take(answer)?;
                     }

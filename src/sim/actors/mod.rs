@@ -1,10 +1,24 @@
 //! The controllers and kubelets of the simulated cluster, each an ordinary client of its API server (or of a real one).
 
+mod allocation;
 pub mod caches;
 pub mod clock;
+pub mod controllers;
+mod daemonset;
+mod disruption;
 pub mod informer;
 pub mod kubelet;
+mod node_lifecycle;
 pub mod quantity;
 pub mod queue;
 pub mod records;
+mod replicas;
+mod scheduler;
 pub mod selectors;
+mod template;
+
+pub use clock::{Clock, Dice, Range};
+pub use controllers::{ControllerManager, ControllerOptions};
+pub use kubelet::{KubeletOptions, Kubelets, MachineSpec, Power};
+pub use node_lifecycle::LifecycleOptions;
+pub use scheduler::SchedulerOptions;

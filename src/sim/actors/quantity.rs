@@ -45,7 +45,8 @@ impl Amounts {
 /// A resource with a domain that is not Kubernetes' own.
 #[must_use]
 pub fn is_extended(name: &str) -> bool {
-    name.contains('/') && !name.split('/').next().is_some_and(|domain| domain == "kubernetes.io" || domain.ends_with(".kubernetes.io"))
+    name.contains('/')
+        && !name.split('/').next().is_some_and(|domain| domain == "kubernetes.io" || domain.ends_with(".kubernetes.io"))
 }
 
 /// Thousandths of a quantity such as `4`, `500m`, `1.5`, `64Gi`; `None` if it is none.
@@ -100,6 +101,11 @@ mod tests {
             assert_eq!(milli(text), Some(expected), "{text}");
         }
         assert_eq!(milli("x"), None);
-        assert!(is_extended("vendor.com/gpu") && !is_extended("cpu") && !is_extended("hugepages-2Mi") && !is_extended("node.kubernetes.io/x"));
+        assert!(
+            is_extended("vendor.com/gpu")
+                && !is_extended("cpu")
+                && !is_extended("hugepages-2Mi")
+                && !is_extended("node.kubernetes.io/x")
+        );
     }
 }

@@ -15,7 +15,11 @@ impl Tasks {
     /// Runs `future` until it ends or this group is dropped.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         let handle = tokio::spawn(future).abort_handle();
-        lock(&self.0).push(handle);
+        let mut handles = lock(&self.0);
+        if handles.len() % 1024 == 1023 {
+            handles.retain(|handle| !handle.is_finished());
+        }
+        handles.push(handle);
     }
 
     /// Ends all tasks now.

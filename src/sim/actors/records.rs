@@ -252,7 +252,10 @@ impl Pod {
         }
         let terms = self.spec.affinity.node_affinity.required.as_ref()?;
         let fields = terms.node_selector_terms.iter().flat_map(|term| &term.match_fields);
-        fields.filter(|field| field.key == "metadata.name" && field.operator == "In").find_map(|field| field.values.first()).map(String::as_str)
+        fields
+            .filter(|field| field.key == "metadata.name" && field.operator == "In")
+            .find_map(|field| field.values.first())
+            .map(String::as_str)
     }
 
     /// Effective request of each resource: the larger of all containers together and of each init container.

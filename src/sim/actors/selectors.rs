@@ -10,7 +10,8 @@ fn requirement(requirement: &Requirement, value: Option<&String>) -> bool {
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
         operator @ ("Gt" | "Lt") => {
-            let (Some(have), Some(want)) = (value.and_then(|v| number(v)), requirement.values.first().and_then(|v| number(v))) else {
+            let (Some(have), Some(want)) = (value.and_then(|v| number(v)), requirement.values.first().and_then(|v| number(v)))
+            else {
                 return false;
             };
             if operator == "Gt" { have > want } else { have < want }

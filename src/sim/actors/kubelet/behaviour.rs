@@ -52,7 +52,12 @@ impl Behaviour {
     #[must_use]
     pub fn parse(annotations: &Map) -> Self {
         let get = |name: &str| annotations.get(&format!("{PREFIX}{name}"));
-        let seconds = |name: &str| get(name).and_then(|text| text.parse::<f64>().ok()).filter(|s| s.is_finite() && *s >= 0.0).map(Duration::from_secs_f64);
+        let seconds = |name: &str| {
+            get(name)
+                .and_then(|text| text.parse::<f64>().ok())
+                .filter(|s| s.is_finite() && *s >= 0.0)
+                .map(Duration::from_secs_f64)
+        };
         let flag = |name: &str| get(name).is_some_and(|text| text == "true");
         let part = match get("behaviour").map(String::as_str) {
             Some("loader") => Part::Loader,
@@ -97,14 +102,24 @@ mod tests {
 
     #[test]
     fn annotations_are_read_and_garbage_is_plain() {
-        let annotations: Map = [("behaviour", "device-plugin"), ("module", "gpu"), ("version", "2.0"), ("devices", "4"), ("init", "wait-for-module"), ("stop-seconds", "1.5")]
-            .into_iter()
-            .map(|(name, value)| (format!("{PREFIX}{name}"), value.to_owned()))
-            .collect();
+        let annotations: Map = [
+            ("behaviour", "device-plugin"),
+            ("module", "gpu"),
+            ("version", "2.0"),
+            ("devices", "4"),
+            ("init", "wait-for-module"),
+            ("stop-seconds", "1.5"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (format!("{PREFIX}{name}"), value.to_owned()))
+        .collect();
         let behaviour = Behaviour::parse(&annotations);
         assert_eq!(behaviour.part, Part::DevicePlugin);
         assert_eq!(behaviour.module_version(), Some(("gpu".into(), "2.0".into())));
-        assert_eq!((behaviour.devices, behaviour.wait_for_module, behaviour.stop), (Some(4), true, Some(Duration::from_millis(1500))));
+        assert_eq!(
+            (behaviour.devices, behaviour.wait_for_module, behaviour.stop),
+            (Some(4), true, Some(Duration::from_millis(1500)))
+        );
         assert_eq!(Behaviour::parse(&[(format!("{PREFIX}behaviour"), "x".into())].into()).part, Part::Plain);
     }
 }

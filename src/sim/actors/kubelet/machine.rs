@@ -139,7 +139,8 @@ impl Machine {
                 shown.pending = None;
             } else if shown.pending.is_none_or(|(value, _)| value != wanted) {
                 let name = format!("{service:?}");
-                let draw = |range| dice.between(range, &["shown", &self.spec.name, &name, &count.to_string(), &wanted.to_string()]);
+                let draw =
+                    |range| dice.between(range, &["shown", &self.spec.name, &name, &count.to_string(), &wanted.to_string()]);
                 let lag = match service {
                     Service::Resource(_) => draw(options.allocatable_lag),
                     Service::Dra(_) if wanted == 0 => options.slice_wipe,
@@ -174,12 +175,26 @@ impl Machine {
     #[must_use]
     pub fn free(&self, resource: &str) -> i64 {
         let offered = self.kernel.provider(&Service::Resource(resource.to_owned())).map_or(0, |provider| provider.devices);
-        let used: i64 = self.runs.values().filter(|run| run.active()).flat_map(|run| &run.resources).filter(|(name, _)| name == resource).map(|(_, count)| count).sum();
+        let used: i64 = self
+            .runs
+            .values()
+            .filter(|run| run.active())
+            .flat_map(|run| &run.resources)
+            .filter(|(name, _)| name == resource)
+            .map(|(_, count)| count)
+            .sum();
         offered - used
     }
 
     /// A run together with what its steps may use.
-    pub fn with_run<'a>(&'a mut self, uid: &str, options: &'a KubeletOptions, dice: Dice, at: Instant, now: Timestamp) -> Option<(&'a mut Run, Context<'a>)> {
+    pub fn with_run<'a>(
+        &'a mut self,
+        uid: &str,
+        options: &'a KubeletOptions,
+        dice: Dice,
+        at: Instant,
+        now: Timestamp,
+    ) -> Option<(&'a mut Run, Context<'a>)> {
         let run = self.runs.get_mut(uid)?;
         Some((run, Context { kernel: &mut self.kernel, options, dice, at, now }))
     }
@@ -196,7 +211,14 @@ impl Machine {
 fn boot_id(dice: Dice, node: &str, boots: u64) -> String {
     let high = dice.roll(&["boot", node, &boots.to_string()]);
     let low = dice.roll(&["id", node, &boots.to_string()]);
-    format!("{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}", high >> 32, (high >> 16) & 0xffff, high & 0xfff, low >> 52, low & 0xffff_ffff_ffff)
+    format!(
+        "{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xfff,
+        low >> 52,
+        low & 0xffff_ffff_ffff
+    )
 }
 
 /// Time from `at` to `until`, at least a millisecond (tokio's tick).

@@ -111,7 +111,11 @@ impl Kubelets {
         let stir = |cluster: &Arc<Cluster>, node: Option<&str>, namespace: Option<&str>| {
             for machine in lock(&cluster.machines).values() {
                 if node.is_none_or(|node| node == machine.spec.name) {
-                    for run in machine.runs.values().filter(|run| run.missing.is_some() && namespace.is_none_or(|ns| ns == run.pod.namespace)) {
+                    for run in machine
+                        .runs
+                        .values()
+                        .filter(|run| run.missing.is_some() && namespace.is_none_or(|ns| ns == run.pod.namespace))
+                    {
                         cluster.pods.add((machine.spec.name.clone(), run.key()));
                     }
                 }
@@ -305,7 +309,8 @@ impl Kubelets {
     /// The host loses its network (its DPU went away): processes that are not on the host network are hit.
     pub fn lose_network(&self, node: &str) {
         self.change(node, |machine, cluster| {
-            let spared: Vec<String> = machine.runs.values().filter(|run| run.host_network).map(|run| run.pod.uid.clone()).collect();
+            let spared: Vec<String> =
+                machine.runs.values().filter(|run| run.host_network).map(|run| run.pod.uid.clone()).collect();
             machine.kernel.lose_network(cluster.caches.clock.now(), |pod| spared.contains(&pod.uid));
         });
     }
@@ -344,7 +349,8 @@ impl Kubelets {
     /// Every workload that lost its device, mount or network while running, in order.
     #[must_use]
     pub fn disruptions(&self) -> Vec<Disruption> {
-        let mut all: Vec<Disruption> = lock(&self.0.machines).values().flat_map(|machine| machine.kernel.disruptions().to_vec()).collect();
+        let mut all: Vec<Disruption> =
+            lock(&self.0.machines).values().flat_map(|machine| machine.kernel.disruptions().to_vec()).collect();
         all.sort_by(|one, two| (one.at, &one.node, &one.pod.uid).cmp(&(two.at, &two.node, &two.pod.uid)));
         all
     }
@@ -353,6 +359,12 @@ impl Kubelets {
     #[must_use]
     pub fn serves(&self, node: &str, service: &Service) -> bool {
         lock(&self.0.machines).get(node).is_some_and(|machine| machine.kernel.provider(service).is_some())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.caches.tasks.abort();
     }
 }
 
@@ -366,7 +378,10 @@ impl Cluster {
             }
             let mut machine = Machine::new(spec, self.caches.dice, instant(), self.caches.clock.now());
             // Leases of a thousand nodes shall not be renewed in the same instant.
-            let spread = self.caches.dice.between(super::clock::Range { min: Duration::ZERO, max: self.options.lease_interval }, &["lease", &name]);
+            let spread = self
+                .caches
+                .dice
+                .between(super::clock::Range { min: Duration::ZERO, max: self.options.lease_interval }, &["lease", &name]);
             machine.lease_at = instant().checked_sub(spread);
             self.kernel_changed(&mut machine);
             machines.insert(name.clone(), machine);
@@ -375,7 +390,8 @@ impl Cluster {
     }
 
     fn adopt(&self, node: &Node) {
-        let no_kubelet = node.metadata.annotations.get(&format!("{}no-kubelet", behaviour::PREFIX)).is_some_and(|value| value == "true");
+        let no_kubelet =
+            node.metadata.annotations.get(&format!("{}no-kubelet", behaviour::PREFIX)).is_some_and(|value| value == "true");
         if !self.options.adopt || no_kubelet || lock(&self.machines).contains_key(&node.metadata.name) {
             return;
         }

@@ -52,7 +52,12 @@ pub fn csi_volumes(caches: &Caches, pod: &Pod) -> Result<Vec<CsiVolume>, String>
             if let Some(driver) = volume.pointer("/csi/driver").and_then(Value::as_str)
                 && mounted(pod, name)
             {
-                found.push(CsiVolume::new(driver, &format!("csi-{}", pod.metadata.uid), None, &volume["csi"]["volumeAttributes"]));
+                found.push(CsiVolume::new(
+                    driver,
+                    &format!("csi-{}", pod.metadata.uid),
+                    None,
+                    &volume["csi"]["volumeAttributes"],
+                ));
             }
             continue;
         };
@@ -110,7 +115,12 @@ fn resolve(caches: &Caches, pod: &Pod, kernel: &Kernel) -> Result<Vec<Hold>, Str
                 return Err(format!("DRA driver {} is not registered", result.driver));
             };
             let module = provider.module.as_ref().map(|(module, _)| module.clone());
-            holds.push(Hold { service: Some(service), module, device: format!("{}/{}", result.pool, result.device), dies_with_provider: true });
+            holds.push(Hold {
+                service: Some(service),
+                module,
+                device: format!("{}/{}", result.pool, result.device),
+                dies_with_provider: true,
+            });
         }
     }
     for volume in csi_volumes(caches, pod)? {
@@ -120,7 +130,9 @@ fn resolve(caches: &Caches, pod: &Pod, kernel: &Kernel) -> Result<Vec<Hold>, Str
         {
             let attachments = caches.attachments.indexed(BY_NODE, &pod.spec.node_name);
             let attached = attachments.iter().any(|va| {
-                va.spec["attacher"] == volume.driver && va.spec["source"]["persistentVolumeName"] == *name && va.status["attached"] == true
+                va.spec["attacher"] == volume.driver
+                    && va.spec["source"]["persistentVolumeName"] == *name
+                    && va.status["attached"] == true
             });
             if !attached {
                 return Err(format!("volume {name} is not attached to {}", pod.spec.node_name));

@@ -105,11 +105,20 @@ impl Cluster {
         plan.lease = machine.lease_at.is_none_or(|last| last + self.options.lease_interval <= at);
         if changed || fresh {
             let shown = machine.shown.iter();
-            plan.slices = shown.filter_map(|(service, shown)| if let Service::Dra(driver) = service { Some((driver.clone(), shown.devices)) } else { None }).collect();
-            let drivers = machine.shown.iter().filter_map(|(service, shown)| if let Service::Csi(driver) = service { Some((driver, shown.devices)) } else { None });
+            plan.slices = shown
+                .filter_map(
+                    |(service, shown)| {
+                        if let Service::Dra(driver) = service { Some((driver.clone(), shown.devices)) } else { None }
+                    },
+                )
+                .collect();
+            let drivers = machine.shown.iter().filter_map(|(service, shown)| {
+                if let Service::Csi(driver) = service { Some((driver, shown.devices)) } else { None }
+            });
             let drivers: Vec<_> = drivers.collect();
             if !drivers.is_empty() || fresh {
-                plan.drivers = Some(drivers.iter().filter(|(_, devices)| *devices > 0).map(|(driver, _)| (*driver).clone()).collect());
+                plan.drivers =
+                    Some(drivers.iter().filter(|(_, devices)| *devices > 0).map(|(driver, _)| (*driver).clone()).collect());
             }
         }
         let lease_base = machine.lease_at.filter(|_| !plan.lease).unwrap_or(at);
@@ -128,7 +137,8 @@ impl Cluster {
             }
             if let Some(pod) = self.caches.pods.get_uid(&run.key(), &run.pod.uid) {
                 let volumes = csi_volumes(&self.caches, &pod).unwrap_or_default();
-                let attachable = volumes.iter().filter(|v| v.volume.is_some() && super::needs::attach_required(&self.caches, &v.driver));
+                let attachable =
+                    volumes.iter().filter(|v| v.volume.is_some() && super::needs::attach_required(&self.caches, &v.driver));
                 names.extend(attachable.map(super::needs::CsiVolume::unique_name));
             }
         }
@@ -157,7 +167,8 @@ impl Cluster {
         }
         let mut lease = json!({"metadata": {"name": name, "namespace": LEASES}, "spec": patch["spec"]});
         if let Some(node) = node {
-            lease["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}]);
+            lease["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}]);
         }
         match self.caches.leases.create(Some(LEASES), lease).await {
             Ok(_) => Ok(()),
@@ -188,13 +199,19 @@ impl Cluster {
     async fn register_drivers(&self, name: &str, node: Option<&Arc<Node>>, drivers: &[String]) -> kube::Result<()> {
         let list: Vec<Value> = drivers.iter().map(|driver| json!({"name": driver, "nodeID": name, "topologyKeys": []})).collect();
         match self.caches.csi_nodes.get(name) {
-            Some(known) if known.spec["drivers"].as_array().map(Vec::len).unwrap_or(0) == list.len() && known.spec["drivers"] == json!(list) => Ok(()),
+            Some(known)
+                if known.spec["drivers"].as_array().map(Vec::len).unwrap_or(0) == list.len()
+                    && known.spec["drivers"] == json!(list) =>
+            {
+                Ok(())
+            }
             Some(_) => raced(self.caches.csi_nodes.merge(name, "", &json!({"spec": {"drivers": list}})).await).map(|_| ()),
             None if list.is_empty() => Ok(()),
             None => {
                 let mut body = json!({"metadata": {"name": name}, "spec": {"drivers": list}});
                 if let Some(node) = node {
-                    body["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}]);
+                    body["metadata"]["ownerReferences"] =
+                        json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid}]);
                 }
                 raced(self.caches.csi_nodes.create(None, body).await).map(|_| ())
             }
@@ -219,16 +236,19 @@ fn status(machine: &mut Machine, at: tokio::time::Instant, now: jiff::Timestamp,
         machine.ready_since = (ready, now);
     }
     let since = machine.ready_since.1.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let mut amounts: Map<String, Value> = machine.spec.capacity.iter().map(|(name, amount)| (name.clone(), json!(amount))).collect();
+    let mut amounts: Map<String, Value> =
+        machine.spec.capacity.iter().map(|(name, amount)| (name.clone(), json!(amount))).collect();
     for (service, shown) in &machine.shown {
         if let Service::Resource(resource) = service {
             amounts.insert(resource.clone(), json!(shown.devices.to_string()));
         }
     }
-    let (reason, message) = if ready { ("KubeletReady", "kubelet is posting ready status") } else { ("KubeletNotReady", "container runtime network not ready") };
-    let condition = |kind: &str, value: bool, reason: &str, message: &str| {
-        json!({"type": kind, "status": if value { "True" } else { "False" }, "reason": reason, "message": message, "lastTransitionTime": since})
+    let (reason, message) = if ready {
+        ("KubeletReady", "kubelet is posting ready status")
+    } else {
+        ("KubeletNotReady", "container runtime network not ready")
     };
+    let condition = |kind: &str, value: bool, reason: &str, message: &str| json!({"type": kind, "status": if value { "True" } else { "False" }, "reason": reason, "message": message, "lastTransitionTime": since});
     let spec = &machine.spec;
     json!({
         "capacity": amounts, "allocatable": amounts, "volumesInUse": volumes,

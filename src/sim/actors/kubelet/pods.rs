@@ -57,7 +57,12 @@ impl Cluster {
         let mut wakes = Vec::new();
         // Runs whose object is gone: forced out of the API, their processes end by their own grace.
         let uid = pod.map(|pod| pod.metadata.uid.clone());
-        let orphans: Vec<String> = machine.runs.values().filter(|run| run.key() == name && Some(&run.pod.uid) != uid.as_ref()).map(|run| run.pod.uid.clone()).collect();
+        let orphans: Vec<String> = machine
+            .runs
+            .values()
+            .filter(|run| run.key() == name && Some(&run.pod.uid) != uid.as_ref())
+            .map(|run| run.pod.uid.clone())
+            .collect();
         for orphan in orphans {
             if let Some((run, mut context)) = machine.with_run(&orphan, &self.options, self.caches.dice, at, now) {
                 run.stop(&context);
@@ -93,7 +98,11 @@ impl Cluster {
             let object = object?;
             machine.runs.insert(uid.clone(), Run::new(pod, now));
             self.admit(machine, pod, object);
-        } else if machine.runs.get(uid).is_some_and(|run| run.stage == Stage::Preparing && run.restarts > 0 && run.reported.is_none() && !deleting) {
+        } else if machine
+            .runs
+            .get(uid)
+            .is_some_and(|run| run.stage == Stage::Preparing && run.restarts > 0 && run.reported.is_none() && !deleting)
+        {
             // Started again after a reboot: a kubelet admits every pod anew.
             self.admit(machine, pod, object?);
         }
@@ -126,7 +135,11 @@ impl Cluster {
         let (at, now) = (instant(), self.caches.clock.now());
         let refusal = if pod_matches_node(&pod.spec, object) {
             // Its own run is counted among the active ones already.
-            let short = pod.requests().extended().find(|(name, _)| !self.options.is_static(name) && machine.free(name) < 0).map(|(name, count)| (name.to_owned(), count));
+            let short = pod
+                .requests()
+                .extended()
+                .find(|(name, _)| !self.options.is_static(name) && machine.free(name) < 0)
+                .map(|(name, count)| (name.to_owned(), count));
             short.map(|(name, count)| {
                 let message = format!("Allocate failed due to requested number of devices unavailable for {name}. Requested: {count}, which is unexpected");
                 ("UnexpectedAdmissionError", message)
@@ -149,7 +162,14 @@ impl Cluster {
         }
         let stirs = events.iter().any(|event| {
             use crate::sim::kernel::What;
-            !matches!(event.what, What::ProcessStarted { .. } | What::ProcessEnded { .. } | What::LoadRefused { .. } | What::UnloadRefused { .. } | What::Disrupted { .. })
+            !matches!(
+                event.what,
+                What::ProcessStarted { .. }
+                    | What::ProcessEnded { .. }
+                    | What::LoadRefused { .. }
+                    | What::UnloadRefused { .. }
+                    | What::Disrupted { .. }
+            )
         });
         lock(&self.events).extend(events);
         if !stirs {

@@ -134,7 +134,9 @@ impl Run {
 
     #[must_use]
     pub fn is_ready(&self, at: Instant) -> bool {
-        matches!(self.stage, Stage::Running | Stage::Stopping(_)) && !self.behaviour.unready && self.ready_at.is_some_and(|ready| ready <= at)
+        matches!(self.stage, Stage::Running | Stage::Stopping(_))
+            && !self.behaviour.unready
+            && self.ready_at.is_some_and(|ready| ready <= at)
     }
 
     fn draw(&self, context: &Context<'_>, what: &str, own: Option<Duration>, range: super::super::clock::Range) -> Duration {
@@ -192,12 +194,19 @@ impl Run {
                     Stage::Pulling(context.at + pull)
                 }
                 Stage::Pulling(until) if until <= context.at => {
-                    let init = if self.has_init { self.draw(context, "init", self.behaviour.init, context.options.init) } else { Duration::ZERO };
+                    let init = if self.has_init {
+                        self.draw(context, "init", self.behaviour.init, context.options.init)
+                    } else {
+                        Duration::ZERO
+                    };
                     Stage::Init(context.at + init)
                 }
                 Stage::Init(until) if until <= context.at => Stage::WaitingForModule,
                 Stage::WaitingForModule => {
-                    let ours = self.behaviour.module_version().is_some_and(|(module, version)| context.kernel.loaded(&module) == Some(&version));
+                    let ours = self
+                        .behaviour
+                        .module_version()
+                        .is_some_and(|(module, version)| context.kernel.loaded(&module) == Some(&version));
                     if self.behaviour.wait_for_module && !ours {
                         return None;
                     }
@@ -223,13 +232,16 @@ impl Run {
                 Stage::Stopping(until) if until <= context.at => {
                     context.kernel.end(&self.pod.uid, context.now);
                     let started = self.started.unwrap_or(context.now);
-                    self.last_exit = Some(Exit { code: 0, reason: "Completed", message: String::new(), started, finished: context.now });
+                    self.last_exit =
+                        Some(Exit { code: 0, reason: "Completed", message: String::new(), started, finished: context.now });
                     Stage::Ended
                 }
                 Stage::Stopping(until) => {
                     return Some(self.ready_at.filter(|ready| *ready > context.at).map_or(until, |ready| ready.min(until)));
                 }
-                Stage::Pulling(until) | Stage::Init(until) | Stage::Starting(until) | Stage::BackOff(until) => return Some(until),
+                Stage::Pulling(until) | Stage::Init(until) | Stage::Starting(until) | Stage::BackOff(until) => {
+                    return Some(until);
+                }
                 Stage::Ended => return None,
             };
             self.stage = next;
@@ -258,7 +270,12 @@ impl Run {
                 return Err(format!("open /dev/{module}: no such device"));
             }
             for index in 0..*count {
-                holds.push(Hold { service: Some(service.clone()), module: module.clone(), device: format!("{resource}#{index}"), dies_with_provider: true });
+                holds.push(Hold {
+                    service: Some(service.clone()),
+                    module: module.clone(),
+                    device: format!("{resource}#{index}"),
+                    dies_with_provider: true,
+                });
             }
         }
         match behaviour.part {
@@ -274,7 +291,12 @@ impl Run {
                     if context.kernel.loaded(module).is_none() {
                         return Err(format!("open /dev/{module}: no such device"));
                     }
-                    holds.push(Hold { service: None, module: Some(module.clone()), device: format!("/dev/{module}"), dies_with_provider: false });
+                    holds.push(Hold {
+                        service: None,
+                        module: Some(module.clone()),
+                        device: format!("/dev/{module}"),
+                        dies_with_provider: false,
+                    });
                 }
             }
             Part::DevicePlugin | Part::DraDriver => {
@@ -300,7 +322,11 @@ impl Run {
         }
         self.started = Some(context.now);
         self.ready_at = Some(context.at + self.draw(context, "ready", self.behaviour.ready, context.options.ready));
-        let work = if self.behaviour.part == Part::Unload { Some(self.draw(context, "unload", self.behaviour.exit_after, context.options.unload)) } else { self.behaviour.exit_after };
+        let work = if self.behaviour.part == Part::Unload {
+            Some(self.draw(context, "unload", self.behaviour.exit_after, context.options.unload))
+        } else {
+            self.behaviour.exit_after
+        };
         self.exit_at = work.map(|work| context.at + work);
         Ok(())
     }
@@ -332,7 +358,8 @@ impl Run {
         }
         self.restarts += 1;
         self.crashes += 1;
-        let wait = context.options.crash_backoff.saturating_mul(1 << (self.crashes - 1).min(10)).min(context.options.crash_backoff_max);
+        let wait =
+            context.options.crash_backoff.saturating_mul(1 << (self.crashes - 1).min(10)).min(context.options.crash_backoff_max);
         Stage::BackOff(context.at + wait)
     }
 }

@@ -105,7 +105,13 @@ fn conditions(run: &mut Run, ready: bool, now: Timestamp) -> Value {
     let initialized = run.initialized || (!run.has_init && run.failed.is_none());
     let sandbox = !matches!(run.stage, Stage::Preparing | Stage::Ended);
     let completed = run.stage == Stage::Ended && run.succeeded;
-    let wanted = [("PodReadyToStartContainers", sandbox), ("Initialized", initialized), ("Ready", ready), ("ContainersReady", ready), ("PodScheduled", true)];
+    let wanted = [
+        ("PodReadyToStartContainers", sandbox),
+        ("Initialized", initialized),
+        ("Ready", ready),
+        ("ContainersReady", ready),
+        ("PodScheduled", true),
+    ];
     let mut list = Vec::new();
     for (kind, value) in wanted {
         let entry = run.conditions.entry(kind).or_insert((value, now));
@@ -114,7 +120,13 @@ fn conditions(run: &mut Run, ready: bool, now: Timestamp) -> Value {
         }
         let mut condition = json!({"type": kind, "status": if value { "True" } else { "False" }, "lastTransitionTime": time(entry.1), "lastProbeTime": null});
         if !value && matches!(kind, "Ready" | "ContainersReady") {
-            condition["reason"] = json!(if completed { "PodCompleted" } else if run.failed.is_some() { "PodFailed" } else { "ContainersNotReady" });
+            condition["reason"] = json!(if completed {
+                "PodCompleted"
+            } else if run.failed.is_some() {
+                "PodFailed"
+            } else {
+                "ContainersNotReady"
+            });
         }
         list.push(condition);
     }
