@@ -9,9 +9,12 @@ pub mod error;
 mod handle;
 pub mod kinds;
 mod kubectl;
+pub mod lease;
 pub mod read_only;
 pub mod request;
 pub mod rim;
+#[cfg(test)]
+mod testing;
 pub mod write;
 
 pub use error::{CallError, Refusal, RefusalClass};
