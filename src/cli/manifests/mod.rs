@@ -23,6 +23,12 @@ pub struct Manifests {
     /// Namespace, ServiceAccount, the reconciler's bindings, Deployment, PodDisruptionBudget and NetworkPolicy
     #[arg(long)]
     pub deployment: bool,
+    /// Bind the printed roles to this user
+    #[arg(long, value_name = "NAME", requires = "role")]
+    pub to_user: Vec<String>,
+    /// Bind the printed roles to this group
+    #[arg(long, value_name = "NAME", requires = "role")]
+    pub to_group: Vec<String>,
     /// The Deployment's image
     #[arg(long, value_name = "IMAGE", default_value = concat!("lockkeeper:", env!("CARGO_PKG_VERSION")))]
     pub image: String,
@@ -68,6 +74,11 @@ pub fn render(wanted: &Manifests, namespace: Option<&str>) -> Result<String, ser
     for role in access::Role::ALL {
         if named.iter().any(|name| name.roles().contains(&role)) {
             text.push_str(&rbac::role(role));
+            for (kind, names) in [("User", &wanted.to_user), ("Group", &wanted.to_group)] {
+                for name in names {
+                    text.push_str(&rbac::bindings(role, &rbac::Subject::Person { kind, name }));
+                }
+            }
         }
     }
     if all || wanted.admission {
@@ -75,7 +86,7 @@ pub fn render(wanted: &Manifests, namespace: Option<&str>) -> Result<String, ser
         text.push_str(include_str!("admission.yaml"));
     }
     if all || wanted.deployment {
-        text.push_str(&rbac::bindings(access::Role::Reconciler, "lockkeeper", namespace));
+        text.push_str(&rbac::bindings(access::Role::Reconciler, &rbac::Subject::ServiceAccount { namespace }));
         text.push_str("---\n");
         let image = serde_json::to_string(&wanted.image).unwrap_or_default();
         text.push_str(&include_str!("deployment.yaml").replace("$NAMESPACE", namespace).replace("$IMAGE", &image));

@@ -26,11 +26,28 @@ pub fn role(role: Role) -> String {
     text
 }
 
-/// Bindings of a role to a ServiceAccount.
-pub fn bindings(role: Role, service_account: &str, namespace: &str) -> String {
+/// Who is given a role.
+pub enum Subject<'a> {
+    /// `lockkeeper` in this namespace.
+    ServiceAccount { namespace: &'a str },
+    /// `User` or `Group`.
+    Person { kind: &'static str, name: &'a str },
+}
+
+/// Bindings of a role to one subject.
+pub fn bindings(role: Role, to: &Subject) -> String {
     let mut text = String::new();
+    let (suffix, subject) = match to {
+        Subject::ServiceAccount { namespace } => {
+            (String::new(), format!("kind: ServiceAccount\n    name: lockkeeper\n    namespace: {namespace}"))
+        }
+        Subject::Person { kind, name } => (
+            format!("-{}-{}", kind.to_lowercase(), object_name(name)),
+            format!("apiGroup: rbac.authorization.k8s.io\n    kind: {kind}\n    name: {}", json(name)),
+        ),
+    };
     let scopes: BTreeSet<Scope> = access::rules(role).map(|rule| rule.scope).collect();
-    let name = name(role);
+    let (role, name) = (name(role), name(role) + &suffix);
     for scope in scopes {
         let (kind, of, place) = match scope {
             Scope::Cluster => ("ClusterRoleBinding", "ClusterRole", String::new()),
@@ -39,11 +56,23 @@ pub fn bindings(role: Role, service_account: &str, namespace: &str) -> String {
         let _ = write!(
             text,
             "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n{place}  labels:\n    \
-             app.kubernetes.io/name: lockkeeper\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {of}\n  name: {name}\n\
-             subjects:\n  - kind: ServiceAccount\n    name: {service_account}\n    namespace: {namespace}\n"
+             app.kubernetes.io/name: lockkeeper\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {of}\n  name: {role}\n\
+             subjects:\n  - {subject}\n"
         );
     }
     text
+}
+
+/// JSON text is YAML text.
+fn json(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Part of an object's name, for a subject whose name may be any text.
+fn object_name(text: &str) -> String {
+    let word: String =
+        text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).take(63).collect();
+    word.trim_matches('-').to_owned()
 }
 
 fn name(role: Role) -> String {

@@ -67,6 +67,19 @@ fn another_namespace_moves_the_deployment_and_not_the_lease() {
     assert_eq!(kinds("Deployment")[0]["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example/l@sha256:0");
 }
 
+#[test]
+fn a_role_is_bound_to_people_in_each_of_its_places() {
+    let wanted = Manifests { role: vec![RoleName::Viewer], to_group: vec!["sre: \"night\"".into()], ..Manifests::default() };
+    let documents = documents(&render(&wanted, None).unwrap());
+    let bound: Vec<_> = documents.iter().filter(|it| it["kind"].as_str().unwrap().ends_with("Binding")).collect();
+    assert_eq!(bound.len(), 3, "the cluster, kube-node-lease, lockkeeper-system");
+    for binding in bound {
+        assert_eq!(binding["subjects"][0]["name"], "sre: \"night\"");
+        assert_eq!(binding["metadata"]["name"], "lockkeeper-viewer-group-sre---night");
+        assert_eq!(binding["roleRef"]["name"], "lockkeeper-viewer");
+    }
+}
+
 /// The policies' expressions that need no authorizer, evaluated as a server would.
 fn policy(name: &str) -> ValidatingAdmissionPolicy {
     documents(include_str!("admission.yaml"))

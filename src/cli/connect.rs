@@ -1,0 +1,123 @@
+//! Which cluster: kubeconfig file and context, or the pod's own. Errors name the file and what it holds.
+
+use std::{env, path::PathBuf, time::Duration};
+
+use kube::{
+    Client, Config,
+    config::{ExecInteractiveMode, KubeConfigOptions, Kubeconfig},
+};
+
+use super::{Failure, Global};
+use crate::cluster::Cluster;
+
+/// How this process will use the terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Terminal {
+    /// A credential plugin may ask on it.
+    Ours,
+    /// The console's, or there is none: a plugin that asks would hang or tear the screen.
+    Taken,
+}
+
+/// A cluster that answers, and the namespace of its context.
+pub struct Connected {
+    pub cluster: Cluster,
+    pub namespace: String,
+}
+
+/// Connect, and ask the server who it is.
+pub async fn connect(global: &Global, terminal: Terminal) -> Result<Connected, Failure> {
+    let (context, config) = config(global, terminal).await?;
+    let server = config.cluster_url.to_string();
+    let namespace = config.default_namespace.clone();
+    let client = Client::try_from(config)
+        .map_err(|error| Failure::environment(format!("cannot make a client for {context} at {server}: {}", chain(&error))))?;
+    let cluster = Cluster::over(client, global.read_only, &context, &server).identified().await.map_err(|error| {
+        Failure::environment(format!(
+            "cannot reach the cluster of {context} at {server}: {error}\nIs it the right context (--context), is the server up, are the credentials valid?"
+        ))
+    })?;
+    Ok(Connected { cluster, namespace })
+}
+
+async fn config(global: &Global, terminal: Terminal) -> Result<(String, Config), Failure> {
+    let Some((source, mut kubeconfig)) = kubeconfig(global)? else {
+        if let Some(context) = &global.context {
+            return Err(Failure::environment(format!("there is no kubeconfig to find context {context:?} in; {NAME_ONE}")));
+        }
+        let config = Config::incluster()
+            .map_err(|error| Failure::environment(format!("no kubeconfig, and not in a pod: {}; {NAME_ONE}", chain(&error))))?;
+        return Ok(("the pod's own service account".to_owned(), tuned(config)));
+    };
+    let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+    let there_are = || match names.len() {
+        0 => "it has no contexts at all (an empty file?)".to_owned(),
+        _ => format!("it has {}", names.join(", ")),
+    };
+    let context = match (&global.context, &kubeconfig.current_context) {
+        (Some(context), _) => context.clone(),
+        (None, Some(context)) if !context.is_empty() => context.clone(),
+        _ => {
+            return Err(Failure::environment(format!(
+                "{source} names no current context, and {}; name one with --context",
+                there_are()
+            )));
+        }
+    };
+    if !names.contains(&context.as_str()) {
+        return Err(Failure::environment(format!("{source} has no context {context:?}; {}", there_are())));
+    }
+    if terminal == Terminal::Taken {
+        for exec in kubeconfig.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()?.exec.as_mut()) {
+            exec.interactive_mode = Some(ExecInteractiveMode::Never);
+        }
+    }
+    let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .map_err(|error| Failure::environment(format!("context {context:?} of {source} cannot be used: {}", chain(&error))))?;
+    Ok((format!("context {context}"), tuned(config)))
+}
+
+const NAME_ONE: &str = "name one with --kubeconfig or KUBECONFIG";
+
+/// The kubeconfig and what to call it; None when there is none anywhere.
+fn kubeconfig(global: &Global) -> Result<Option<(String, Kubeconfig)>, Failure> {
+    let read = |path: &PathBuf| {
+        Kubeconfig::read_from(path)
+            .map_err(|error| Failure::environment(format!("cannot use kubeconfig {}: {}", path.display(), chain(&error))))
+    };
+    if let Some(path) = &global.kubeconfig {
+        return Ok(Some((format!("kubeconfig {}", path.display()), read(path)?)));
+    }
+    if let Some(paths) = env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
+        let source = format!("KUBECONFIG={}", paths.display());
+        let kubeconfig =
+            Kubeconfig::from_env().map_err(|error| Failure::environment(format!("cannot use {source}: {}", chain(&error))))?;
+        return Ok(kubeconfig.map(|kubeconfig| (source, kubeconfig)));
+    }
+    let path = env::var_os("HOME").map(|home| PathBuf::from(home).join(".kube/config")).filter(|path| path.exists());
+    path.map(|path| Ok((format!("kubeconfig {}", path.display()), read(&path)?))).transpose()
+}
+
+/// Our own time limits and retries, not the client's: it would hide a blocked eviction for minutes.
+fn tuned(mut config: Config) -> Config {
+    config.default_retry = false;
+    config.read_timeout = None;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    config
+}
+
+/// Every cause, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let part = error.to_string();
+        if !text.contains(&part) {
+            text = format!("{text}: {part}");
+        }
+        source = error.source();
+    }
+    text
+}
