@@ -1,9 +1,11 @@
 //! From an answer's bytes to records: the only place where this folder meets the decoders.
 
-use crate::fleet::event::{Kind, Record, Undecodable};
+use crate::fleet::{
+    decode::Decoder,
+    event::{Kind, Record, Undecodable},
+};
 
 /// One object, as GET, POST, PUT and PATCH return it.
 pub fn object(kind: Kind, body: &[u8]) -> Result<Record, Undecodable> {
-    let _ = (kind, body);
-    Err(Undecodable { key: crate::api::ObjectKey::new("", ""), why: "no decoder yet".to_owned() })
+    Decoder::new(kind).object(body)
 }

@@ -3,7 +3,7 @@
 //! The decoder of a kind is `decode::Decoder`: `new(kind)`, `list(&mut self, &[u8]) -> Result<ListPage, DecodeError>`,
 //! `line(&mut self, &[u8]) -> Result<WatchLine, DecodeError>` and `object(&mut self, &[u8]) -> Result<Record, Undecodable>`; it is `Send`.
 
-use super::records::*;
+use super::{keyed::Keyed, records::*};
 use crate::api::{ObjectKey, Uid};
 
 /// The kinds that are watched, each by one task with its own back-off.
@@ -41,6 +41,25 @@ impl Kind {
         Self::Handoff,
         Self::Lease,
     ];
+
+    /// Plural, with the group if it has one; the two kinds of Lease with their namespace.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Node => "nodes",
+            Self::Pod => "pods",
+            Self::DaemonSet => "daemonsets.apps",
+            Self::ReplicaSet => "replicasets.apps",
+            Self::StatefulSet => "statefulsets.apps",
+            Self::Budget => "poddisruptionbudgets.policy",
+            Self::Claim => "resourceclaims.resource.k8s.io",
+            Self::Slice => "resourceslices.resource.k8s.io",
+            Self::VolumeClaim => "persistentvolumeclaims",
+            Self::NodeLease => "leases.coordination.k8s.io (kube-node-lease)",
+            Self::Component => "nodecomponents.lockkeeper.dev",
+            Self::Handoff => "nodehandoffs.lockkeeper.dev",
+            Self::Lease => "leases.coordination.k8s.io (lockkeeper-system)",
+        }
+    }
 }
 
 /// One object of any watched kind. Large ones are boxed by the store, not here: pages are moved, not copied.
@@ -77,6 +96,47 @@ impl Record {
             Self::Component(it) => &it.meta,
             Self::Handoff(it) => &it.meta,
             Self::Lease(it) => &it.meta,
+        }
+    }
+
+    pub fn key(&self) -> ObjectKey {
+        match self {
+            Self::Node(it) => it.key(),
+            Self::Pod(it) => it.key(),
+            Self::DaemonSet(it) => it.key(),
+            Self::Budget(it) => it.key(),
+            Self::Claim(it) => it.key(),
+            Self::Slice(it) => it.key(),
+            Self::NodeLease(it) => it.key(),
+            Self::VolumeClaim(it) => it.key(),
+            Self::Scale(it) => it.key(),
+            Self::Component(it) => it.key(),
+            Self::Handoff(it) => it.key(),
+            Self::Lease(it) => it.key(),
+        }
+    }
+
+    /// Key and UID, as the end of this object would be told.
+    pub fn record_key(&self) -> RecordKey {
+        RecordKey { key: self.key(), uid: self.meta().uid.clone() }
+    }
+
+    /// The kind it is stored under.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Node(_) => Kind::Node,
+            Self::Pod(_) => Kind::Pod,
+            Self::DaemonSet(_) => Kind::DaemonSet,
+            Self::Scale(it) if &*it.kind == "StatefulSet" => Kind::StatefulSet,
+            Self::Scale(_) => Kind::ReplicaSet,
+            Self::Budget(_) => Kind::Budget,
+            Self::Claim(_) => Kind::Claim,
+            Self::Slice(_) => Kind::Slice,
+            Self::VolumeClaim(_) => Kind::VolumeClaim,
+            Self::NodeLease(_) => Kind::NodeLease,
+            Self::Component(_) => Kind::Component,
+            Self::Handoff(_) => Kind::Handoff,
+            Self::Lease(_) => Kind::Lease,
         }
     }
 }
@@ -116,6 +176,8 @@ pub enum Event {
     Bookmark {
         resource_version: Str,
     },
+    /// What a fresh read or a write returned: as new as it says, and silent about all other objects.
+    Observed(Record),
 }
 
 /// An event, and the kind whose watch it came from.

@@ -120,6 +120,8 @@ pub struct PodRecord {
 /// Facts that are one bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PodFlags {
+    /// Carries our component label: a loader, plugin or unload pod.
+    pub ours: bool,
     /// Static pod: annotation `kubernetes.io/config.mirror`.
     pub mirror: bool,
     /// Has an emptyDir volume.

@@ -1,0 +1,44 @@
+//! What every record is: something with a key and metadata.
+
+use super::records::*;
+use crate::api::{ObjectKey, keys};
+
+/// A record of any kind.
+pub trait Keyed {
+    /// Namespace and name; the namespace is empty for kinds without one.
+    fn key(&self) -> ObjectKey;
+    fn meta(&self) -> &Meta;
+}
+
+macro_rules! keyed {
+    ($($record:ty: |$this:ident| $key:expr;)*) => {
+        $(impl Keyed for $record {
+            fn key(&self) -> ObjectKey {
+                let $this = self;
+                $key
+            }
+            fn meta(&self) -> &Meta {
+                &self.meta
+            }
+        })*
+    };
+}
+
+keyed! {
+    NodeRecord: |it| cluster_scoped(it.name.as_str());
+    PodRecord: |it| it.key.clone();
+    DaemonSetRecord: |it| it.key.clone();
+    ScaleRecord: |it| it.key.clone();
+    BudgetRecord: |it| it.key.clone();
+    ClaimRecord: |it| it.key.clone();
+    SliceRecord: |it| ObjectKey { namespace: Str::default(), name: it.name.clone() };
+    VolumeClaimRecord: |it| it.key.clone();
+    NodeLeaseRecord: |it| cluster_scoped(it.node.as_str());
+    ComponentRecord: |it| it.key.clone();
+    HandoffRecord: |it| it.key.clone();
+    LeaseRecord: |_it| ObjectKey::new(keys::LEASE.0, keys::LEASE.1);
+}
+
+fn cluster_scoped(name: &str) -> ObjectKey {
+    ObjectKey { namespace: Str::default(), name: name.into() }
+}
