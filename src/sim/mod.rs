@@ -2,4 +2,5 @@
 
 pub mod actors;
 pub mod apiserver;
+pub mod clock;
 pub mod kernel;

@@ -1,0 +1,368 @@
+//! What the server adds to a sent object before it is stored: normal form, defaults, admission. Values as the 1.37 defaulters set them.
+
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+
+use super::call::Call;
+use super::pod_defaults;
+use super::refusal::Refusal;
+use super::resource::Resource;
+use super::state::State;
+use super::write::{meta_mut, meta_str};
+
+/// Drops what `omitempty` drops: nulls, empty lists, empty metadata maps, false and empty values of a few fields.
+pub fn normalise(resource: &Resource, mut value: Value) -> Value {
+    let metadata = meta_mut(&mut value);
+    metadata.retain(|_, v| match v {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    });
+    if resource.is_custom() {
+        return value;
+    }
+    let raw = resource.is("apps", "controllerrevisions")
+        || resource.is("apiextensions.k8s.io", "customresourcedefinitions");
+    if raw {
+        return value;
+    }
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|_, v| !v.is_null());
+        for (name, field) in fields.iter_mut() {
+            if !matches!(name.as_str(), "metadata" | "data" | "parameters") {
+                drop_empty(field);
+            }
+        }
+    }
+    let drop_if = |value: &mut Value, part: &str, field: &str, unwanted: &[Value]| {
+        if let Some(Value::Object(fields)) = value.get_mut(part)
+            && fields.get(field).is_some_and(|v| unwanted.contains(v))
+        {
+            fields.remove(field);
+        }
+    };
+    match resource.plural.as_str() {
+        "nodes" => {
+            drop_if(&mut value, "spec", "unschedulable", &[json!(false)]);
+            drop_if(&mut value, "spec", "podCIDR", &[json!("")]);
+            drop_if(&mut value, "spec", "providerID", &[json!("")]);
+        }
+        "pods" => {
+            for field in ["nodeName", "priorityClassName", "hostname", "subdomain"] {
+                drop_if(&mut value, "spec", field, &[json!("")]);
+            }
+            for field in ["hostNetwork", "hostPID", "hostIPC"] {
+                drop_if(&mut value, "spec", field, &[json!(false)]);
+            }
+        }
+        _ => {}
+    }
+    value
+}
+
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, v| match v {
+                Value::Null => false,
+                Value::Array(list) => !list.is_empty() || name == "finalizers",
+                _ => true,
+            });
+            fields.values_mut().for_each(drop_empty);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        _ => {}
+    }
+}
+
+pub(super) fn default(fields: &mut Map<String, Value>, name: &str, value: impl FnOnce() -> Value) {
+    if !fields.contains_key(name) {
+        fields.insert(name.to_owned(), value());
+    }
+}
+
+/// `object[name]` as a map, made if it is absent.
+pub(super) fn part<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
+    if !object.get(name).is_some_and(Value::is_object) {
+        object[name] = json!({});
+    }
+    match object.get_mut(name) {
+        Some(Value::Object(fields)) => fields,
+        _ => unreachable!("set above"),
+    }
+}
+
+fn workload(value: &mut Value, set: &[(&str, Value)]) {
+    let spec = part(value, "spec");
+    for (name, v) in set {
+        default(spec, name, || v.clone());
+    }
+    if let Some(template) = spec.get_mut("template") {
+        pod_defaults::template(template);
+    }
+}
+
+fn spec_defaults(resource: &Resource, value: &mut Value) {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => pod_defaults::spec(part(value, "spec")),
+        ("apps", "daemonsets") => {
+            let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+            workload(
+                value,
+                &[
+                    ("updateStrategy", strategy),
+                    ("revisionHistoryLimit", json!(10)),
+                ],
+            );
+            let spec = part(value, "spec");
+            if let Some(strategy) = spec
+                .get_mut("updateStrategy")
+                .and_then(Value::as_object_mut)
+            {
+                default(strategy, "type", || json!("RollingUpdate"));
+                if strategy.get("type") == Some(&json!("RollingUpdate")) {
+                    default(strategy, "rollingUpdate", || json!({}));
+                    if let Some(rolling) = strategy
+                        .get_mut("rollingUpdate")
+                        .and_then(Value::as_object_mut)
+                    {
+                        default(rolling, "maxSurge", || json!(0));
+                        default(rolling, "maxUnavailable", || json!(1));
+                    }
+                }
+            }
+        }
+        ("apps", "deployments") => {
+            let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}});
+            workload(
+                value,
+                &[
+                    ("strategy", strategy),
+                    ("revisionHistoryLimit", json!(10)),
+                    ("progressDeadlineSeconds", json!(600)),
+                    ("replicas", json!(1)),
+                ],
+            );
+        }
+        ("apps", "replicasets") => workload(value, &[("replicas", json!(1))]),
+        ("apps", "statefulsets") => workload(
+            value,
+            &[
+                ("replicas", json!(1)),
+                ("podManagementPolicy", json!("OrderedReady")),
+                (
+                    "updateStrategy",
+                    json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+                ),
+                ("revisionHistoryLimit", json!(10)),
+                (
+                    "persistentVolumeClaimRetentionPolicy",
+                    json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
+                ),
+            ],
+        ),
+        ("batch", "jobs") => workload(
+            value,
+            &[
+                ("parallelism", json!(1)),
+                ("completions", json!(1)),
+                ("backoffLimit", json!(6)),
+            ],
+        ),
+        ("", "persistentvolumes") => {
+            let spec = part(value, "spec");
+            default(spec, "persistentVolumeReclaimPolicy", || json!("Retain"));
+            default(spec, "volumeMode", || json!("Filesystem"));
+        }
+        ("", "persistentvolumeclaims") => {
+            default(part(value, "spec"), "volumeMode", || json!("Filesystem"))
+        }
+        ("storage.k8s.io", "csidrivers") => {
+            let spec = part(value, "spec");
+            default(spec, "attachRequired", || json!(true));
+            default(spec, "podInfoOnMount", || json!(false));
+            default(spec, "storageCapacity", || json!(false));
+            default(spec, "requiresRepublish", || json!(false));
+            default(spec, "seLinuxMount", || json!(false));
+            default(spec, "fsGroupPolicy", || json!("ReadWriteOnceWithFSType"));
+            default(spec, "volumeLifecycleModes", || json!(["Persistent"]));
+        }
+        ("storage.k8s.io", "storageclasses") => {
+            if let Some(fields) = value.as_object_mut() {
+                default(fields, "reclaimPolicy", || json!("Delete"));
+                default(fields, "volumeBindingMode", || json!("Immediate"));
+            }
+        }
+        ("scheduling.k8s.io", "priorityclasses") => {
+            if let Some(fields) = value.as_object_mut() {
+                default(fields, "preemptionPolicy", || json!("PreemptLowerPriority"));
+            }
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => policy_defaults(value),
+        ("", "secrets") => secret_defaults(value),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
+            for subject in value
+                .get_mut("subjects")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                let user = matches!(
+                    subject.get("kind").and_then(Value::as_str),
+                    Some("User" | "Group")
+                );
+                if let (true, Some(fields)) = (user, subject.as_object_mut()) {
+                    default(fields, "apiGroup", || json!("rbac.authorization.k8s.io"));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn policy_defaults(value: &mut Value) {
+    let spec = part(value, "spec");
+    default(spec, "failurePolicy", || json!("Fail"));
+    if let Some(constraints) = spec
+        .get_mut("matchConstraints")
+        .and_then(Value::as_object_mut)
+    {
+        default(constraints, "matchPolicy", || json!("Equivalent"));
+        default(constraints, "namespaceSelector", || json!({}));
+        default(constraints, "objectSelector", || json!({}));
+        for rule in constraints
+            .get_mut("resourceRules")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(rule) = rule.as_object_mut() {
+                default(rule, "scope", || json!("*"));
+            }
+        }
+    }
+}
+
+fn secret_defaults(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else {
+        return;
+    };
+    default(fields, "type", || json!("Opaque"));
+    if let Some(Value::Object(plain)) = fields.remove("stringData") {
+        let data = fields.entry("data").or_insert_with(|| json!({}));
+        for (name, text) in plain {
+            let encoded =
+                base64::engine::general_purpose::STANDARD.encode(text.as_str().unwrap_or_default());
+            data[name] = encoded.into();
+        }
+    }
+}
+
+fn initial_status(resource: &Resource) -> Option<Value> {
+    Some(match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => json!({"phase": "Pending"}),
+        ("", "namespaces") => json!({"phase": "Active"}),
+        ("", "persistentvolumes" | "persistentvolumeclaims") => json!({"phase": "Pending"}),
+        ("apps", "daemonsets") => {
+            json!({"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0})
+        }
+        ("apps", "replicasets") => json!({"replicas": 0}),
+        ("apps", "statefulsets") => json!({"availableReplicas": 0, "replicas": 0}),
+        ("policy", "poddisruptionbudgets") => {
+            json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0})
+        }
+        ("apps", "deployments") | ("batch", "jobs") | ("resource.k8s.io", "resourceclaims") => {
+            json!({})
+        }
+        _ => return None,
+    })
+}
+
+pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, Refusal> {
+    let resource = &call.resource;
+    if let Some(custom) = &resource.custom {
+        return custom.admit(resource, value, None, call.query.get("fieldValidation"));
+    }
+    spec_defaults(resource, &mut value);
+    if let Some(status) = initial_status(resource) {
+        value["status"] = status;
+    }
+    match resource.plural.as_str() {
+        "namespaces" => {
+            let name = meta_str(&value, "name").to_owned();
+            let labels = meta_mut(&mut value)
+                .entry("labels")
+                .or_insert_with(|| json!({}));
+            labels["kubernetes.io/metadata.name"] = name.into();
+            part(&mut value, "spec").insert("finalizers".into(), json!(["kubernetes"]));
+        }
+        "daemonsets" => {
+            let annotations = meta_mut(&mut value)
+                .entry("annotations")
+                .or_insert_with(|| json!({}));
+            annotations["deprecated.daemonset.template.generation"] = "1".into();
+        }
+        "pods" => pod_defaults::admit(state, call, &mut value)?,
+        "customresourcedefinitions" => super::crd::establish(state, &mut value)?,
+        _ => {}
+    }
+    Ok(value)
+}
+
+pub fn on_update(
+    state: &State,
+    call: &Call,
+    old: &Value,
+    mut value: Value,
+) -> Result<Value, Refusal> {
+    let resource = &call.resource;
+    if let Some(custom) = &resource.custom {
+        return custom.admit(
+            resource,
+            value,
+            Some(old),
+            call.query.get("fieldValidation"),
+        );
+    }
+    if call.sub.is_empty() {
+        spec_defaults(resource, &mut value);
+        match resource.plural.as_str() {
+            "customresourcedefinitions" => super::crd::establish(state, &mut value)?,
+            "daemonsets" => {
+                let moved = |v: &Value| v.get("spec").and_then(|s| s.get("template")).cloned();
+                let before = super::write::meta(old, "annotations")
+                    .and_then(|a| a.get("deprecated.daemonset.template.generation"))
+                    .and_then(Value::as_str)
+                    .and_then(|t| t.parse::<u64>().ok())
+                    .unwrap_or(1);
+                let now = if moved(old) == moved(&value) {
+                    before
+                } else {
+                    before + 1
+                };
+                let annotations = meta_mut(&mut value)
+                    .entry("annotations")
+                    .or_insert_with(|| json!({}));
+                annotations["deprecated.daemonset.template.generation"] = now.to_string().into();
+            }
+            _ => {}
+        }
+    }
+    Ok(value)
+}
+
+/// What follows from a committed write inside the server: CRDs start and stop to be served, roles are read again.
+pub fn after_write(
+    state: &mut State,
+    resource: &Resource,
+    old: Option<&Value>,
+    new: Option<&Value>,
+) {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("apiextensions.k8s.io", "customresourcedefinitions") => super::crd::serve(state, old, new),
+        ("rbac.authorization.k8s.io", _) => state.rbac.forget(),
+        _ => {}
+    }
+}

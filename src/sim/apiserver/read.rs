@@ -1,0 +1,439 @@
+//! GET, LIST and the start of a WATCH: revisions, pages, selectors, forms.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::SignedDuration;
+use tokio::time::Instant;
+
+use super::call::{Call, Verb};
+use super::convert::Form;
+use super::handler::Reply;
+use super::refusal::Refusal;
+use super::select::Selectors;
+use super::state::{State, continue_token, parse_continue};
+use super::store::{EventKind, Key, Line, Stored};
+use super::table;
+use super::watch::{self, Lag, Queue, Stream, Watcher, error_line, line_for, scoped, too_old};
+
+/// Oddities that a fault asks of one read.
+#[derive(Debug, Clone, Default)]
+pub struct ReadFault {
+    /// Answer reads at resourceVersion 0 from a view this old.
+    pub stale: Option<Duration>,
+    pub lag: Lag,
+    /// Answer a watch with an in-stream 410 at once.
+    pub gone: bool,
+    /// End the watch this long after its start.
+    pub cut_after: Option<Duration>,
+}
+
+enum AskedRevision {
+    Newest,
+    Any,
+    AtLeast(u64),
+    Exactly(u64),
+}
+
+fn asked_revision(state: &State, call: &Call) -> Result<AskedRevision, Refusal> {
+    let text = call.query.get("resourceVersion");
+    if text.is_empty() {
+        return Ok(AskedRevision::Newest);
+    }
+    let rv: u64 = text.parse().map_err(|_| {
+        Refusal::bad_request(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+    })?;
+    if rv == 0 {
+        return Ok(AskedRevision::Any);
+    }
+    if rv > state.rv && call.verb != Verb::Watch {
+        let mut refusal = Refusal::timeout(
+            format!("Too large resource version: {rv}, current: {}", state.rv),
+            1,
+        );
+        refusal = refusal.with_cause(
+            "ResourceVersionTooLarge",
+            "Too large resource version".into(),
+        );
+        return Err(refusal);
+    }
+    Ok(if call.query.get("resourceVersionMatch") == "Exact" {
+        AskedRevision::Exactly(rv)
+    } else {
+        AskedRevision::AtLeast(rv)
+    })
+}
+
+pub fn get(state: &State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
+    let table = state.table(&call.resource);
+    let key = call.key();
+    let found = match (asked_revision(state, call)?, fault.stale) {
+        (AskedRevision::Any, Some(age)) => table.get_at(&key, stale_revision(state, call, age)),
+        _ => table.objects.get(&key).cloned(),
+    };
+    let stored = found.ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
+    Ok(Reply::json(200, call.form.json(&stored)))
+}
+
+fn stale_revision(state: &State, call: &Call, age: Duration) -> u64 {
+    let table = state.table(&call.resource);
+    let then = state
+        .clock
+        .now()
+        .checked_sub(SignedDuration::try_from(age).unwrap_or_default());
+    let rv = then.map_or(0, |t| table.revision_at(t));
+    rv.max(table.floor)
+}
+
+struct Page {
+    rv: u64,
+    items: Vec<Arc<Stored>>,
+    more: Option<(String, usize)>,
+    /// A view must be kept for the next page.
+    keep: bool,
+}
+
+fn collect<'a>(
+    objects: impl Iterator<Item = (&'a Key, &'a Arc<Stored>)>,
+    selectors: &Selectors,
+    limit: usize,
+    token_rv: i64,
+) -> (Vec<Arc<Stored>>, Option<(String, usize)>) {
+    let mut out = Vec::new();
+    let mut last: Option<&Key> = None;
+    let mut objects = objects;
+    for (key, stored) in objects.by_ref() {
+        if !selectors.matches(&stored.value) {
+            continue;
+        }
+        if out.len() == limit {
+            let token = last
+                .map(|k| continue_token(token_rv, k))
+                .unwrap_or_default();
+            return (out, Some((token, 1 + objects.count())));
+        }
+        out.push(stored.clone());
+        last = Some(key);
+    }
+    (out, None)
+}
+
+fn page(
+    state: &State,
+    call: &Call,
+    selectors: &Selectors,
+    fault: &ReadFault,
+) -> Result<Page, Refusal> {
+    let table = state.table(&call.resource);
+    let limit = match call.query.number("limit") {
+        None | Some(0) => usize::MAX,
+        Some(n) => usize::try_from(n).unwrap_or(usize::MAX),
+    };
+    let namespace = call.namespace.as_str();
+    let token = call.query.get("continue");
+    if !token.is_empty() {
+        let (rv, after) = parse_continue(token).ok_or_else(|| {
+            Refusal::bad_request("continue key is not valid: illegal base64 data")
+        })?;
+        let view: &BTreeMap<Key, Arc<Stored>> = if rv < 0 {
+            &table.objects
+        } else {
+            let rv = rv.unsigned_abs();
+            let Some(view) = state
+                .snapshots
+                .iter()
+                .find(|s| s.table == call.resource.table && s.rv == rv)
+            else {
+                let mut refusal = Refusal::expired(
+                    "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+                );
+                refusal.continue_token = Some(continue_token(-1, &after));
+                return Err(refusal);
+            };
+            &view.objects
+        };
+        let rv = if rv < 0 {
+            i64::try_from(state.rv).unwrap_or(0)
+        } else {
+            rv
+        };
+        let (items, more) = collect(
+            scoped(view, None, namespace, Some(&after)),
+            selectors,
+            limit,
+            rv,
+        );
+        return Ok(Page {
+            rv: rv.unsigned_abs(),
+            items,
+            more,
+            keep: false,
+        });
+    }
+    let old = |rv: u64| table.at(rv).ok_or_else(|| too_old(rv, table.floor));
+    let past = match (asked_revision(state, call)?, fault.stale) {
+        (AskedRevision::Exactly(rv), _) => Some((rv, old(rv)?)),
+        (AskedRevision::Any, Some(age)) => {
+            let rv = stale_revision(state, call, age);
+            Some((rv, old(rv)?))
+        }
+        _ => None,
+    };
+    match past {
+        Some((rv, view)) => {
+            // Served whole: a past view is not kept for further pages.
+            let (items, more) = collect(
+                scoped(&view, None, namespace, None),
+                selectors,
+                usize::MAX,
+                0,
+            );
+            Ok(Page {
+                rv,
+                items,
+                more,
+                keep: false,
+            })
+        }
+        None => {
+            let by_node = match selectors.required("spec.nodeName") {
+                Some(node) if call.resource.is_pod() => Some(table.by_node.get(node)),
+                _ => None,
+            };
+            let rv = state.rv;
+            let token_rv = i64::try_from(rv).unwrap_or(0);
+            let (items, more) = match by_node {
+                Some(None) => (Vec::new(), None),
+                Some(Some(keys)) => collect(
+                    scoped(&table.objects, Some(keys), namespace, None),
+                    selectors,
+                    limit,
+                    token_rv,
+                ),
+                None => collect(
+                    scoped(&table.objects, None, namespace, None),
+                    selectors,
+                    limit,
+                    token_rv,
+                ),
+            };
+            let keep = more.is_some();
+            Ok(Page {
+                rv,
+                items,
+                more,
+                keep,
+            })
+        }
+    }
+}
+
+fn list_head(kind: &str, api_version: &str, page: &Page, count_rest: bool) -> String {
+    let mut head = format!(
+        "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"{}\"",
+        page.rv
+    );
+    if let Some((token, rest)) = &page.more {
+        head.push_str(&format!(",\"continue\":\"{token}\""));
+        if count_rest {
+            head.push_str(&format!(",\"remainingItemCount\":{rest}"));
+        }
+    }
+    head.push_str("},\"items\":[");
+    head
+}
+
+/// A list leaves kind and version out of builtin items.
+fn push_item(out: &mut Vec<u8>, json: &[u8], skip: &[u8]) {
+    match json.strip_prefix(skip) {
+        Some(rest) if !skip.is_empty() => {
+            out.push(b'{');
+            out.extend_from_slice(rest);
+        }
+        _ => out.extend_from_slice(json),
+    }
+}
+
+pub fn selectors_of(call: &Call) -> Result<Selectors, Refusal> {
+    let mut fields = call.query.get("fieldSelector").to_owned();
+    if call.verb == Verb::Watch && !call.name.is_empty() {
+        if !fields.is_empty() {
+            fields.push(',');
+        }
+        fields.push_str(&format!("metadata.name={}", call.name));
+    }
+    Selectors::parse(&call.resource, call.query.get("labelSelector"), &fields)
+}
+
+pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
+    let selectors = selectors_of(call)?;
+    let page = page(state, call, &selectors, fault)?;
+    if page.keep {
+        state.take_snapshot(call.resource.table);
+    }
+    if let Form::Table { resource, whole } = &call.form {
+        let values: Vec<_> = page.items.iter().map(|s| (*s.value).clone()).collect();
+        let token = page
+            .more
+            .as_ref()
+            .map(|(t, _)| t.as_str())
+            .unwrap_or_default();
+        let mut table = table::of(resource, &values, *whole, token);
+        table["metadata"]["resourceVersion"] = page.rv.to_string().into();
+        return Ok(Reply::json(200, Bytes::from(table.to_string())));
+    }
+    let (kind, api_version) = if call.form.is_metadata() {
+        (
+            "PartialObjectMetadataList".to_owned(),
+            "meta.k8s.io/v1".to_owned(),
+        )
+    } else {
+        (
+            format!("{}List", call.resource.kind),
+            call.resource.api_version(),
+        )
+    };
+    let skip = if call.resource.is_custom() || !call.form.is_plain() {
+        String::new()
+    } else {
+        format!(
+            "{{\"apiVersion\":\"{api_version}\",\"kind\":\"{}\",",
+            call.resource.kind
+        )
+    };
+    let mut out = list_head(&kind, &api_version, &page, selectors.is_empty()).into_bytes();
+    for (at, stored) in page.items.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        push_item(&mut out, &call.form.json(stored), skip.as_bytes());
+    }
+    out.extend_from_slice(b"]}");
+    Ok(Reply::json(200, Bytes::from(out)))
+}
+
+fn initial_events_check(call: &Call) -> Result<bool, Refusal> {
+    let asked = call.query.get("sendInitialEvents");
+    let matching = call.query.get("resourceVersionMatch");
+    let why = if asked.is_empty() && !matching.is_empty() {
+        "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+    } else if !asked.is_empty() && matching != "NotOlderThan" {
+        "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    } else if asked == "true" && !call.query.on("allowWatchBookmarks") {
+        "Forbidden: sendInitialEvents requires setting allowWatchBookmarks"
+    } else {
+        return Ok(asked == "true");
+    };
+    Err(Refusal::new(
+        422,
+        "Invalid",
+        format!("ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: {why}"),
+    ))
+}
+
+pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
+    let selectors = selectors_of(call)?;
+    let initial = initial_events_check(call)?;
+    let bookmarks = call.query.on("allowWatchBookmarks");
+    let asked = asked_revision(state, call)?;
+    let now = state.clock.instant();
+    let queue = Arc::new(Queue::default());
+    let limit = usize::MAX;
+    let (api_version, kind) = (call.resource.api_version(), call.resource.kind.clone());
+    let table = state.table(&call.resource);
+    let mut first = Vec::new();
+    let from = match asked {
+        AskedRevision::AtLeast(rv) | AskedRevision::Exactly(rv) if !initial => Some(rv),
+        _ if call.query.get("sendInitialEvents") == "false" => Some(state.rv),
+        _ => None,
+    };
+    match from {
+        Some(rv) if rv < table.floor || fault.gone => {
+            return Ok(Reply::Lines(vec![error_line(&too_old(
+                rv,
+                table.floor.max(rv + 1),
+            ))]));
+        }
+        Some(rv) => {
+            let start = table.history.partition_point(|e| e.rv <= rv);
+            let by_namespace = |key: &Key| call.namespace.is_empty() || key.0 == call.namespace;
+            for event in table
+                .history
+                .range(start..)
+                .filter(|e| by_namespace(&e.key))
+            {
+                if let Some(line) = line_for(event, &selectors, &call.form) {
+                    queue.push(now + fault.lag.of(event.rv), event.rv, line, limit);
+                }
+            }
+        }
+        None => {
+            let keys = match selectors.required("spec.nodeName") {
+                Some(node) if call.resource.is_pod() => table
+                    .by_node
+                    .get(node)
+                    .cloned()
+                    .or_else(|| Some(Default::default())),
+                _ => None,
+            };
+            for (_, stored) in scoped(&table.objects, keys.as_ref(), &call.namespace, None) {
+                if selectors.matches(&stored.value) {
+                    match call.form.watch_line(EventKind::Added, stored) {
+                        Line::One(line) => first.push(line),
+                        Line::Two(head, tail) => first.extend([head, tail]),
+                    }
+                }
+            }
+            if initial {
+                first.push(watch::bookmark(
+                    &call.form,
+                    &api_version,
+                    &kind,
+                    state.rv,
+                    true,
+                ));
+            }
+        }
+    }
+    state.watches += 1;
+    let id = state.watches;
+    let longest = match call.query.number("timeoutSeconds") {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+        _ => {
+            let base = state.config.watch_timeout;
+            base + base * u32::try_from(state.dice.below(1000)).unwrap_or(0) / 1000
+        }
+    };
+    let longest = fault.cut_after.map_or(longest, |cut| longest.min(cut));
+    let watcher = Watcher {
+        selectors,
+        namespace: call.namespace.clone(),
+        lag: fault.lag,
+        queue: queue.clone(),
+        form: call.form.clone(),
+        client: call.who.client.clone(),
+    };
+    let period = bookmarks.then_some(state.config.bookmark_period);
+    let index = call.resource.table;
+    if let Some(table) = state.tables.get_mut(index) {
+        table.watchers.add(id, watcher);
+    }
+    let deadline: Instant = now + longest;
+    let stream = Stream {
+        queue,
+        form: call.form.clone(),
+        api_version,
+        kind,
+        bookmarks: period,
+        deadline,
+        revision: Box::new(|| 0),
+    };
+    Ok(Reply::Watch {
+        first,
+        stream: Box::new(stream),
+        id,
+        table: index,
+    })
+}

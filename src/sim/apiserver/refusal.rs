@@ -1,0 +1,246 @@
+//! What the server says when it refuses: the `Status` bodies of a real API server, message for message.
+//! Owns codes, reasons and texts; who decides to refuse is elsewhere.
+
+use serde_json::{Map, Value, json};
+
+use super::resource::Resource;
+
+/// A refused request: becomes a `Status` body with the given HTTP code.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    pub code: u16,
+    pub reason: &'static str,
+    pub message: String,
+    pub details: Map<String, Value>,
+    /// Seconds, also sent as the `Retry-After` header.
+    pub retry_after: Option<u32>,
+    /// A fresh token of an expired list (`metadata.continue`).
+    pub continue_token: Option<String>,
+}
+
+/// One entry of `details.causes`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    pub reason: &'static str,
+    pub message: String,
+    pub field: String,
+}
+
+impl Cause {
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            reason: "FieldValueInvalid",
+            message: message.into(),
+            field: field.into(),
+        }
+    }
+    pub fn required(field: impl Into<String>, message: impl std::fmt::Display) -> Self {
+        Self {
+            reason: "FieldValueRequired",
+            message: format!("Required value: {message}"),
+            field: field.into(),
+        }
+    }
+    pub fn forbidden(field: impl Into<String>, message: impl std::fmt::Display) -> Self {
+        Self {
+            reason: "FieldValueForbidden",
+            message: format!("Forbidden: {message}"),
+            field: field.into(),
+        }
+    }
+    fn to_value(&self) -> Value {
+        let mut out = json!({"reason": self.reason, "message": self.message});
+        if !self.field.is_empty() {
+            out["field"] = Value::from(self.field.clone());
+        }
+        out
+    }
+}
+
+fn details(resource: &Resource, name: &str) -> Map<String, Value> {
+    let mut out = Map::new();
+    if !name.is_empty() {
+        out.insert("name".into(), name.into());
+    }
+    if !resource.group.is_empty() {
+        out.insert("group".into(), resource.group.clone().into());
+    }
+    out.insert("kind".into(), resource.plural.clone().into());
+    out
+}
+
+impl Refusal {
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Map::new(),
+            retry_after: None,
+            continue_token: None,
+        }
+    }
+
+    pub fn not_found(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", resource.group_resource());
+        Self {
+            details: details(resource, name),
+            ..Self::new(404, "NotFound", message)
+        }
+    }
+
+    /// The answer to a path that names no served resource.
+    pub fn no_such_path() -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+    }
+
+    pub fn already_exists(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", resource.group_resource());
+        Self {
+            details: details(resource, name),
+            ..Self::new(409, "AlreadyExists", message)
+        }
+    }
+
+    pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} {name:?}: {why}",
+            resource.group_resource()
+        );
+        Self {
+            details: details(resource, name),
+            ..Self::new(409, "Conflict", message)
+        }
+    }
+
+    pub fn stale(resource: &Resource, name: &str) -> Self {
+        Self::conflict(
+            resource,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("{} {name:?} is forbidden: {why}", resource.group_resource());
+        Self {
+            details: details(resource, name),
+            ..Self::new(403, "Forbidden", message)
+        }
+    }
+
+    pub fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
+        let kind = resource.group_kind();
+        let list: Vec<String> = causes
+            .iter()
+            .map(|c| format!("{}: {}", c.field, c.message))
+            .collect();
+        let text = match list.as_slice() {
+            [one] => one.clone(),
+            more => format!("[{}]", more.join(", ")),
+        };
+        let mut details = details(resource, name);
+        details.insert("kind".into(), resource.kind.clone().into());
+        details.insert(
+            "causes".into(),
+            causes.iter().map(Cause::to_value).collect(),
+        );
+        Self {
+            details,
+            ..Self::new(
+                422,
+                "Invalid",
+                format!("{kind} {name:?} is invalid: {text}"),
+            )
+        }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub fn method_not_allowed() -> Self {
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+    }
+
+    pub fn unsupported_media_type(sent: &str, supported: &str) -> Self {
+        Self::new(
+            415,
+            "UnsupportedMediaType",
+            format!(
+                "the body of the request was in an unknown format ({sent}) - accepted media types include: {supported}"
+            ),
+        )
+    }
+
+    /// 410, both as an HTTP status and inside a watch.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    pub fn too_many(message: impl Into<String>, retry_after: Option<u32>) -> Self {
+        let mut out = Self::new(429, "TooManyRequests", message);
+        if let Some(seconds) = retry_after {
+            out.retry_after = Some(seconds);
+            out.details
+                .insert("retryAfterSeconds".into(), seconds.into());
+        }
+        out
+    }
+
+    pub fn timeout(message: impl Into<String>, retry_after: u32) -> Self {
+        let mut out = Self::new(504, "Timeout", message);
+        out.retry_after = Some(retry_after);
+        out.details
+            .insert("retryAfterSeconds".into(), retry_after.into());
+        out
+    }
+
+    pub fn internal(message: impl std::fmt::Display) -> Self {
+        Self::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        )
+    }
+
+    /// Adds one cause without a field, as the eviction handler does.
+    #[must_use]
+    pub fn with_cause(mut self, reason: &'static str, message: String) -> Self {
+        let causes = self
+            .details
+            .entry("causes")
+            .or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(list) = causes {
+            list.push(json!({"reason": reason, "message": message}));
+        }
+        self
+    }
+
+    /// The `Status` object.
+    pub fn to_status(&self) -> Value {
+        let mut metadata = Map::new();
+        if let Some(token) = &self.continue_token {
+            metadata.insert("continue".into(), token.clone().into());
+        }
+        let mut out = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": metadata,
+            "status": "Failure", "message": self.message, "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            out["reason"] = self.reason.into();
+        }
+        if !self.details.is_empty() {
+            out["details"] = Value::Object(self.details.clone());
+        }
+        out
+    }
+}

@@ -1,0 +1,86 @@
+//! The scale subresource: `spec.replicas` and `status.replicas` of a workload, shown as `autoscaling/v1 Scale`.
+
+use serde_json::{Value, json};
+
+use super::call::{Call, PatchType, Verb};
+use super::handler::Reply;
+use super::patch;
+use super::refusal::Refusal;
+use super::state::State;
+use super::write::{self, meta};
+
+fn scale_of(call: &Call, object: &Value) -> Value {
+    let (spec_path, status_path) = call
+        .resource
+        .custom
+        .as_ref()
+        .and_then(|c| c.scale.clone())
+        .unwrap_or_else(|| (".spec.replicas".into(), ".status.replicas".into()));
+    let at = |path: &str| {
+        path.split('.')
+            .filter(|s| !s.is_empty())
+            .try_fold(object, |v, step| v.get(step))
+            .and_then(Value::as_i64)
+            .unwrap_or(0)
+    };
+    let mut metadata = json!({});
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = meta(object, field) {
+            metadata[field] = value.clone();
+        }
+    }
+    json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {"replicas": at(&spec_path)}, "status": {"replicas": at(&status_path)},
+    })
+}
+
+pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
+    let old = state
+        .get(&call.resource, &call.key())
+        .cloned()
+        .ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
+    let shown = scale_of(call, &old.value);
+    let body = call.body_json()?;
+    let wanted = match call.verb {
+        Verb::Get => return Ok(Reply::value(200, &shown)),
+        Verb::Update => body,
+        Verb::Patch if call.patch == Some(PatchType::Json) => {
+            patch::json(&call.resource, &call.name, &shown, &body)?
+        }
+        Verb::Patch => patch::merge(&shown, &body)?,
+        _ => return Err(Refusal::method_not_allowed()),
+    };
+    let replicas = wanted
+        .get("spec")
+        .and_then(|s| s.get("replicas"))
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    let path = call
+        .resource
+        .custom
+        .as_ref()
+        .and_then(|c| c.scale.clone())
+        .map_or(".spec.replicas".into(), |s| s.0);
+    let mut new = (*old.value).clone();
+    let pointer = path.replace('.', "/");
+    match new.pointer_mut(&pointer) {
+        Some(slot) => *slot = replicas.into(),
+        None => new["spec"]["replicas"] = replicas.into(),
+    }
+    if let Some(rv) = meta(&wanted, "resourceVersion") {
+        write::meta_mut(&mut new).insert("resourceVersion".into(), rv.clone());
+    }
+    let main = Call {
+        sub: String::new(),
+        ..call.clone()
+    };
+    let stored = write::save_whole(state, &main, &old, new)?;
+    Ok(Reply::value(200, &scale_of(call, &stored.value)))
+}

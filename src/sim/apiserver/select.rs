@@ -1,0 +1,360 @@
+//! Label and field selectors: the full grammar of the query strings, and matching against stored objects.
+
+use serde_json::Value;
+
+use super::refusal::Refusal;
+use super::resource::Resource;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Requirement {
+    Exists(String),
+    Missing(String),
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+    Greater(String, i64),
+    Less(String, i64),
+}
+
+/// A parsed `labelSelector` and `fieldSelector`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selectors {
+    labels: Vec<Requirement>,
+    /// (path, value, equal)
+    fields: Vec<(String, String, bool)>,
+}
+
+/// A string at a dotted path; absent is the empty string, booleans as `true` and `false`.
+pub fn field_at(object: &Value, path: &str) -> String {
+    let mut at = object;
+    for step in path.split('.').filter(|s| !s.is_empty()) {
+        match at.get(step) {
+            Some(next) => at = next,
+            None => return String::new(),
+        }
+    }
+    match at {
+        Value::String(text) => text.clone(),
+        Value::Bool(b) => b.to_string(),
+        Value::Number(n) => n.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("labels")?.get(key)?.as_str()
+}
+
+impl Requirement {
+    fn matches(&self, object: &Value) -> bool {
+        match self {
+            Self::Exists(key) => label(object, key).is_some(),
+            Self::Missing(key) => label(object, key).is_none(),
+            Self::In(key, values) => {
+                label(object, key).is_some_and(|v| values.iter().any(|x| x == v))
+            }
+            Self::NotIn(key, values) => {
+                label(object, key).is_none_or(|v| values.iter().all(|x| x != v))
+            }
+            Self::Greater(key, n) => label(object, key)
+                .and_then(|v| v.parse::<i64>().ok())
+                .is_some_and(|v| v > *n),
+            Self::Less(key, n) => label(object, key)
+                .and_then(|v| v.parse::<i64>().ok())
+                .is_some_and(|v| v < *n),
+        }
+    }
+}
+
+/// Splits at commas outside of parentheses.
+fn split_terms(text: &str) -> Vec<&str> {
+    let (mut out, mut depth, mut start) = (Vec::new(), 0usize, 0);
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                out.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    out.push(&text[start..]);
+    out.into_iter()
+        .map(str::trim)
+        .filter(|t| !t.is_empty())
+        .collect()
+}
+
+fn key_ok(key: &str) -> bool {
+    !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
+}
+
+fn set_term(term: &str) -> Option<Requirement> {
+    let (key, rest) = term.split_once(char::is_whitespace)?;
+    let rest = rest.trim_start();
+    let (negative, list) = match rest.strip_prefix("notin") {
+        Some(list) => (true, list),
+        None => (false, rest.strip_prefix("in")?),
+    };
+    let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
+    let values = list.split(',').map(|v| v.trim().to_owned()).collect();
+    Some(if negative {
+        Requirement::NotIn(key.into(), values)
+    } else {
+        Requirement::In(key.into(), values)
+    })
+}
+
+fn label_term(term: &str) -> Option<Requirement> {
+    if let Some(set) = set_term(term) {
+        return Some(set);
+    }
+    if let Some(key) = term.strip_prefix('!') {
+        return key_ok(key.trim()).then(|| Requirement::Missing(key.trim().into()));
+    }
+    let pair = |sep: &str| {
+        term.split_once(sep)
+            .map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()))
+    };
+    let out = if let Some((key, value)) = pair("!=") {
+        Requirement::NotIn(key, vec![value])
+    } else if let Some((key, value)) = pair("==").or_else(|| pair("=")) {
+        Requirement::In(key, vec![value])
+    } else if let Some((key, value)) = pair(">") {
+        Requirement::Greater(key, value.parse().ok()?)
+    } else if let Some((key, value)) = pair("<") {
+        Requirement::Less(key, value.parse().ok()?)
+    } else {
+        Requirement::Exists(term.into())
+    };
+    let (Requirement::Exists(key)
+    | Requirement::Missing(key)
+    | Requirement::In(key, _)
+    | Requirement::NotIn(key, _)
+    | Requirement::Greater(key, _)
+    | Requirement::Less(key, _)) = &out;
+    key_ok(key).then_some(out)
+}
+
+fn supported_fields(resource: &Resource) -> &'static [&'static str] {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.nominatedNodeName",
+        ],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("events.k8s.io", "events") => &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "reason",
+            "reportingController",
+            "type",
+        ],
+        ("", "secrets") => &["type"],
+        ("", "namespaces") => &["status.phase"],
+        ("apps", "replicasets") => &["status.replicas"],
+        ("batch", "jobs") => &["status.successful"],
+        ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
+        _ => &[],
+    }
+}
+
+impl Selectors {
+    pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Refusal> {
+        let mut out = Self::default();
+        for term in split_terms(labels) {
+            out.labels.push(label_term(term).ok_or_else(|| {
+                Refusal::bad_request(format!(
+                    "unable to parse requirement: found {term:?} in label selector {labels:?}"
+                ))
+            })?);
+        }
+        for term in fields.split(',').map(str::trim).filter(|t| !t.is_empty()) {
+            let (path, value, equal) = if let Some((p, v)) = term.split_once("!=") {
+                (p, v, false)
+            } else if let Some((p, v)) = term.split_once("==").or_else(|| term.split_once('=')) {
+                (p, v, true)
+            } else {
+                return Err(Refusal::bad_request(format!(
+                    "invalid field selector {fields:?}: invalid selector: {term:?}"
+                )));
+            };
+            let known = path == "metadata.name"
+                || (path == "metadata.namespace" && resource.namespaced)
+                || supported_fields(resource).contains(&path)
+                || resource
+                    .custom
+                    .as_ref()
+                    .is_some_and(|c| c.selectable_fields.iter().any(|f| f == path));
+            if !known {
+                return Err(Refusal::bad_request(format!(
+                    "Unable to find \"{}, Resource={}\" that match label selector {labels:?}, field selector {fields:?}: field label not supported: {path}",
+                    if resource.group.is_empty() {
+                        format!("/{}", resource.version)
+                    } else {
+                        resource.api_version()
+                    },
+                    resource.plural,
+                )));
+            }
+            out.fields.push((path.to_owned(), value.to_owned(), equal));
+        }
+        Ok(out)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    pub fn matches(&self, object: &Value) -> bool {
+        self.labels.iter().all(|r| r.matches(object))
+            && self.fields.iter().all(|(path, value, equal)| {
+                let mut found = field_at(object, path);
+                if path == "spec.unschedulable" && found.is_empty() {
+                    found.push_str("false");
+                }
+                if path == "source" {
+                    found = field_at(object, "source.component");
+                }
+                (found == *value) == *equal
+            })
+    }
+
+    /// The value that `path=value` demands, so that an index can be used.
+    pub fn required(&self, path: &str) -> Option<&str> {
+        self.fields
+            .iter()
+            .find(|(p, _, equal)| *equal && p == path)
+            .map(|(_, v, _)| v.as_str())
+    }
+}
+
+/// Does a `LabelSelector` object (matchLabels, matchExpressions) match? `None` and null match nothing, `{}` all.
+pub fn label_selector_matches(selector: Option<&Value>, object: &Value) -> bool {
+    let Some(Value::Object(selector)) = selector else {
+        return false;
+    };
+    let labels_ok = selector
+        .get("matchLabels")
+        .and_then(Value::as_object)
+        .is_none_or(|wanted| {
+            wanted
+                .iter()
+                .all(|(k, v)| label(object, k).is_some_and(|have| v.as_str() == Some(have)))
+        });
+    let expressions_ok = selector
+        .get("matchExpressions")
+        .and_then(Value::as_array)
+        .is_none_or(|list| {
+            list.iter().all(|e| {
+                let key = e
+                    .get("key")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned();
+                let values = e
+                    .get("values")
+                    .and_then(Value::as_array)
+                    .map(|l| {
+                        l.iter()
+                            .filter_map(Value::as_str)
+                            .map(str::to_owned)
+                            .collect()
+                    })
+                    .unwrap_or_default();
+                match e.get("operator").and_then(Value::as_str) {
+                    Some("In") => Requirement::In(key, values).matches(object),
+                    Some("NotIn") => Requirement::NotIn(key, values).matches(object),
+                    Some("Exists") => Requirement::Exists(key).matches(object),
+                    Some("DoesNotExist") => Requirement::Missing(key).matches(object),
+                    _ => false,
+                }
+            })
+        });
+    labels_ok && expressions_ok
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::apiserver::resource::Registry;
+    use serde_json::json;
+
+    #[test]
+    fn the_label_grammar_is_understood() {
+        let registry = Registry::builtin();
+        let pods = registry.find("", "v1", "pods").unwrap();
+        let object = json!({"metadata": {"labels": {"a": "1", "b/c": "x"}}});
+        let yes = [
+            "a",
+            "a=1",
+            "a==1",
+            "a in (1, 2)",
+            "a notin (3)",
+            "!z",
+            "z!=1",
+            "a>0",
+            "a<2",
+            "a,b/c=x",
+            "z notin (1)",
+        ];
+        let no = ["!a", "a=2", "a!=1", "z", "a in (3)", "a>1", "a,z"];
+        for text in yes {
+            assert!(
+                Selectors::parse(pods, text, "").unwrap().matches(&object),
+                "{text}"
+            );
+        }
+        for text in no {
+            assert!(
+                !Selectors::parse(pods, text, "").unwrap().matches(&object),
+                "{text}"
+            );
+        }
+        assert!(Selectors::parse(pods, "a b", "").is_err());
+    }
+
+    #[test]
+    fn unknown_field_labels_are_refused() {
+        let registry = Registry::builtin();
+        let pods = registry.find("", "v1", "pods").unwrap();
+        let refused = Selectors::parse(pods, "", "spec.foo=1").unwrap_err();
+        assert_eq!(refused.code, 400);
+        assert!(
+            refused
+                .message
+                .ends_with("field label not supported: spec.foo"),
+            "{}",
+            refused.message
+        );
+        let nodes = registry.find("", "v1", "nodes").unwrap();
+        let open = Selectors::parse(nodes, "", "spec.unschedulable=false").unwrap();
+        assert!(open.matches(&json!({"spec": {}})));
+        assert!(!open.matches(&json!({"spec": {"unschedulable": true}})));
+    }
+}

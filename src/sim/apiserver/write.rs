@@ -1,0 +1,540 @@
+//! Create, update and patch: one pipeline for all kinds. Preconditions, what a client may not set, defaults, validation, ownership, commit.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::call::{Call, PatchType};
+use super::convert;
+use super::handler::Reply;
+use super::managed::{self, Writer};
+use super::refusal::{Cause, Refusal};
+use super::resource::Resource;
+use super::state::State;
+use super::store::Stored;
+use super::{admit, apply, patch, validate};
+
+/// How ownership is recorded for a write.
+enum Ownership {
+    /// Compare with the old object.
+    Update,
+    /// An apply has worked it out already.
+    Given(Vec<Value>),
+}
+
+pub fn meta<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.get("metadata")?.get(key)
+}
+
+pub fn meta_str<'a>(object: &'a Value, key: &str) -> &'a str {
+    meta(object, key)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// `metadata`, made if it is absent.
+pub fn meta_mut(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    if !object.get("metadata").is_some_and(Value::is_object) {
+        object["metadata"] = json!({});
+    }
+    match object.get_mut("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => unreachable!("set above"),
+    }
+}
+
+pub fn is_terminating(object: &Value) -> bool {
+    meta(object, "deletionTimestamp").is_some_and(|t| !t.is_null())
+}
+
+pub fn has_finalizers(object: &Value) -> bool {
+    meta(object, "finalizers")
+        .and_then(Value::as_array)
+        .is_some_and(|f| !f.is_empty())
+}
+
+/// Kind and version must be what the path says.
+fn check_type(call: &Call, body: &mut Value) -> Result<(), Refusal> {
+    let resource = &call.resource;
+    if !body.is_object() {
+        return Err(Refusal::bad_request(format!(
+            "the object provided is unrecognized (must be of type {})",
+            resource.kind
+        )));
+    }
+    let expected = resource.api_version();
+    let sent = body
+        .get("apiVersion")
+        .and_then(Value::as_str)
+        .unwrap_or(&expected)
+        .to_owned();
+    let kind = body
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or(&resource.kind)
+        .to_owned();
+    if sent != expected {
+        return Err(Refusal::bad_request(format!(
+            "the API version in the data ({sent}) does not match the expected API version ({expected})"
+        )));
+    }
+    if kind != resource.kind {
+        return Err(Refusal::bad_request(format!(
+            "the kind in the data ({kind}) does not match the expected kind ({})",
+            resource.kind
+        )));
+    }
+    body["apiVersion"] = expected.into();
+    body["kind"] = kind.into();
+    Ok(())
+}
+
+fn check_namespace(call: &Call, body: &mut Value) -> Result<(), Refusal> {
+    let sent = meta_str(body, "namespace").to_owned();
+    if !call.resource.namespaced {
+        meta_mut(body).remove("namespace");
+        return Ok(());
+    }
+    if !sent.is_empty() && sent != call.namespace {
+        return Err(Refusal::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    meta_mut(body).insert("namespace".into(), call.namespace.clone().into());
+    Ok(())
+}
+
+fn check_name(call: &Call, body: &mut Value) -> Result<(), Refusal> {
+    let sent = meta_str(body, "name").to_owned();
+    if !sent.is_empty() && sent != call.name {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({sent}) does not match the name on the URL ({})",
+            call.name
+        )));
+    }
+    meta_mut(body).insert("name".into(), call.name.clone().into());
+    Ok(())
+}
+
+fn check_namespace_open(state: &State, call: &Call, name: &str) -> Result<(), Refusal> {
+    if !call.resource.namespaced {
+        return Ok(());
+    }
+    let Some(namespace) = state.lookup("", "namespaces", "", &call.namespace) else {
+        let resource = state.registry.find("", "v1", "namespaces").cloned();
+        return Err(resource.map_or_else(Refusal::no_such_path, |r| {
+            Refusal::not_found(&r, &call.namespace)
+        }));
+    };
+    if is_terminating(&namespace.value) {
+        let ns = &call.namespace;
+        let why = format!(
+            "unable to create new content in namespace {ns} because it is being terminated"
+        );
+        let mut refusal = Refusal::forbidden(&call.resource, name, &why);
+        let cause = json!({"reason": "NamespaceTerminating", "message": format!("namespace {ns} is being terminated"), "field": "metadata.namespace"});
+        refusal.details.insert("causes".into(), json!([cause]));
+        return Err(refusal);
+    }
+    Ok(())
+}
+
+fn tracked(state: &State, resource: &Resource) -> bool {
+    !state
+        .config
+        .no_managed_fields
+        .contains(&resource.group_resource())
+}
+
+pub fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
+    if call.resource.namespaced && call.namespace.is_empty() {
+        return Err(Refusal::method_not_allowed());
+    }
+    let mut body = call.body_json()?;
+    check_type(call, &mut body)?;
+    let body = convert::to_storage(&call.resource, body);
+    let stored = create_object(state, call, body, Ownership::Update)?;
+    Ok(Reply::stored(201, call, &stored))
+}
+
+fn create_object(
+    state: &mut State,
+    call: &Call,
+    mut body: Value,
+    ownership: Ownership,
+) -> Result<Arc<Stored>, Refusal> {
+    let resource = call.resource.clone();
+    check_namespace(call, &mut body)?;
+    if !meta_str(&body, "resourceVersion").is_empty() {
+        return Err(Refusal::new(
+            500,
+            "",
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    let prefix = meta_str(&body, "generateName").to_owned();
+    if meta_str(&body, "name").is_empty() && !prefix.is_empty() {
+        let keep = prefix
+            .char_indices()
+            .nth(58)
+            .map_or(prefix.as_str(), |(at, _)| &prefix[..at]);
+        let name = format!("{keep}{}", state.name_suffix());
+        meta_mut(&mut body).insert("name".into(), name.into());
+    }
+    let name = meta_str(&body, "name").to_owned();
+    check_namespace_open(state, call, &name)?;
+    let (uid, now) = (state.new_uid(), state.now_text());
+    let metadata = meta_mut(&mut body);
+    for field in [
+        "resourceVersion",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "managedFields",
+    ] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".into(), uid.into());
+    metadata.insert("creationTimestamp".into(), now.clone().into());
+    if resource.has.generation {
+        metadata.insert("generation".into(), 1.into());
+    }
+    if resource.has.status
+        && !resource.has.status_on_create
+        && let Some(object) = body.as_object_mut()
+    {
+        object.remove("status");
+    }
+    let body = admit::normalise(&resource, body);
+    let mut body = admit::on_create(state, call, body)?;
+    validate::object(&resource, &name, &body, None)?;
+    let key = (
+        if resource.namespaced {
+            call.namespace.clone()
+        } else {
+            String::new()
+        },
+        name.clone(),
+    );
+    if state.get(&resource, &key).is_some() {
+        return Err(Refusal::already_exists(&resource, &name));
+    }
+    match ownership {
+        Ownership::Given(entries) => managed::store(&mut body, entries),
+        Ownership::Update if tracked(state, &resource) => {
+            let set = managed::owned(&resource, &body);
+            let api_version = resource.api_version();
+            let writer = Writer {
+                manager: &call.manager,
+                subresource: "",
+                api_version: &api_version,
+                now: &now,
+            };
+            managed::store(&mut body, vec![managed::new_entry("Update", &writer, set)]);
+        }
+        Ownership::Update => {}
+    }
+    if call.query.dry_run() {
+        return Ok(Arc::new(Stored::new(body, 0, true)));
+    }
+    let stored = state.commit(call, &resource, key, Some(body));
+    admit::after_write(state, &resource, None, Some(&stored.value));
+    Ok(stored)
+}
+
+pub fn update(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
+    let mut body = call.body_json()?;
+    check_type(call, &mut body)?;
+    let mut body = convert::to_storage(&call.resource, body);
+    check_name(call, &mut body)?;
+    check_namespace(call, &mut body)?;
+    let Some(old) = state.get(&call.resource, &call.key()).cloned() else {
+        if call.resource.has.create_on_update
+            && call.sub.is_empty()
+            && meta_str(&body, "resourceVersion").is_empty()
+        {
+            let stored = create_object(state, call, body, Ownership::Update)?;
+            return Ok(Reply::stored(201, call, &stored));
+        }
+        return Err(Refusal::not_found(&call.resource, &call.name));
+    };
+    let stored = save(state, call, &old, body, Ownership::Update)?;
+    Ok(Reply::stored(200, call, &stored))
+}
+
+pub fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
+    let kind = call.patch.unwrap_or(PatchType::Merge);
+    if kind == PatchType::Apply {
+        return apply_patch(state, call);
+    }
+    let body = call.body_json()?;
+    let Some(old) = state.get(&call.resource, &call.key()).cloned() else {
+        return Err(Refusal::not_found(&call.resource, &call.name));
+    };
+    // A patch is written against the version of its path.
+    let shown = call
+        .form_of_path()
+        .render(&old.value)
+        .unwrap_or_else(|| (*old.value).clone());
+    let patched = match kind {
+        PatchType::Json => patch::json(&call.resource, &call.name, &shown, &body)?,
+        PatchType::Strategic => patch::strategic(&call.resource, &shown, &body)?,
+        PatchType::Merge | PatchType::Apply => patch::merge(&shown, &body)?,
+    };
+    let mut patched = convert::to_storage(&call.resource, patched);
+    check_name(call, &mut patched)?;
+    check_namespace(call, &mut patched)?;
+    let stored = save(state, call, &old, patched, Ownership::Update)?;
+    Ok(Reply::stored(200, call, &stored))
+}
+
+fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
+    let mut config = apply::parse(&call.body)?;
+    if call.query.get("fieldManager").is_empty() {
+        return Err(Refusal::bad_request(
+            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
+        ));
+    }
+    if config.get("apiVersion").is_none() || config.get("kind").is_none() {
+        return Err(Refusal::bad_request(
+            "apiVersion and kind must be set in an apply patch",
+        ));
+    }
+    if meta(&config, "managedFields").is_some_and(|m| m.as_array().is_some_and(|l| !l.is_empty())) {
+        return Err(Refusal::bad_request("metadata.managedFields must be nil"));
+    }
+    check_type(call, &mut config)?;
+    let mut config = convert::to_storage(&call.resource, config);
+    check_name(call, &mut config)?;
+    check_namespace(call, &mut config)?;
+    let old = state.get(&call.resource, &call.key()).cloned();
+    let (api_version, now) = (call.resource.api_version(), state.now_text());
+    let writer = Writer {
+        manager: &call.manager,
+        subresource: &call.sub,
+        api_version: &api_version,
+        now: &now,
+    };
+    let force = call.query.on("force");
+    let (merged, entries) = apply::apply(
+        &call.resource,
+        old.as_ref().map(|s| &*s.value),
+        config,
+        &writer,
+        force,
+    )?;
+    match old {
+        None if call.sub.is_empty() => {
+            let stored = create_object(state, call, merged, Ownership::Given(entries))?;
+            Ok(Reply::stored(201, call, &stored))
+        }
+        None => Err(Refusal::not_found(&call.resource, &call.name)),
+        Some(old) => {
+            let stored = save(state, call, &old, merged, Ownership::Given(entries))?;
+            Ok(Reply::stored(200, call, &stored))
+        }
+    }
+}
+
+fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Refusal> {
+    let resource = &call.resource;
+    let uid = meta_str(new, "uid");
+    if !uid.is_empty() && uid != meta_str(old, "uid") {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            meta_str(old, "uid")
+        );
+        return Err(Refusal::conflict(resource, &call.name, &why));
+    }
+    let rv = meta_str(new, "resourceVersion");
+    if rv.is_empty() {
+        if !resource.has.unconditional_update {
+            let cause = Cause::invalid(
+                "metadata.resourceVersion",
+                "Invalid value: 0: must be specified for an update",
+            );
+            return Err(Refusal::invalid(resource, &call.name, &[cause]));
+        }
+    } else if rv != meta_str(old, "resourceVersion") {
+        return Err(Refusal::stale(resource, &call.name));
+    }
+    Ok(())
+}
+
+/// What a write through this path may not touch comes from the old object.
+fn keep_foreign_parts(call: &Call, old: &Value, new: &mut Value) {
+    let resource = &call.resource;
+    let copy = |new: &mut Value, field: &str| {
+        if let Some(object) = new.as_object_mut() {
+            match old.get(field) {
+                Some(value) => object.insert(field.to_owned(), value.clone()),
+                None => object.remove(field),
+            };
+        }
+    };
+    match call.sub.as_str() {
+        "status" => {
+            let mut fields: Vec<String> = [old, new]
+                .iter()
+                .filter_map(|v| v.as_object())
+                .flat_map(|o| o.keys().cloned())
+                .collect();
+            fields.retain(|f| !matches!(f.as_str(), "status" | "metadata"));
+            for field in fields {
+                copy(new, &field);
+            }
+            if resource.is_custom() {
+                copy(new, "metadata");
+            } else if resource.is("apps", "deployments") {
+                let labels = meta(old, "labels").cloned();
+                let metadata = meta_mut(new);
+                match labels {
+                    Some(labels) => metadata.insert("labels".into(), labels),
+                    None => metadata.remove("labels"),
+                };
+            }
+        }
+        "finalize" => {
+            let finalizers = new.get("spec").and_then(|s| s.get("finalizers")).cloned();
+            copy(new, "spec");
+            copy(new, "status");
+            new["spec"]["finalizers"] = finalizers.unwrap_or_else(|| json!([]));
+        }
+        _ => {
+            if resource.has.status {
+                copy(new, "status");
+            }
+            if resource.is("", "namespaces") {
+                copy(new, "spec");
+            }
+        }
+    }
+    let metadata = meta_mut(new);
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+        "selfLink",
+        "managedFields",
+    ] {
+        match meta(old, field) {
+            Some(value) => metadata.insert(field.into(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+}
+
+/// Has anything moved that the kind's generation counts?
+fn generation_moves(resource: &Resource, old: &Value, new: &Value) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+        return false;
+    };
+    let counts = |field: &str| match field {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => !resource.has.status,
+        _ => resource.is_custom() || field == "spec",
+    };
+    old.keys()
+        .chain(new.keys())
+        .any(|f| counts(f) && old.get(f) != new.get(f))
+}
+
+fn save(
+    state: &mut State,
+    call: &Call,
+    old: &Arc<Stored>,
+    mut new: Value,
+    ownership: Ownership,
+) -> Result<Arc<Stored>, Refusal> {
+    let resource = call.resource.clone();
+    check_preconditions(call, &old.value, &new)?;
+    keep_foreign_parts(call, &old.value, &mut new);
+    let new = admit::normalise(&resource, new);
+    let mut new = admit::on_update(state, call, &old.value, new)?;
+    validate::object(&resource, &call.name, &new, Some(&old.value))?;
+    if resource.has.generation
+        && call.sub.is_empty()
+        && generation_moves(&resource, &old.value, &new)
+    {
+        let generation = meta(&old.value, "generation")
+            .and_then(Value::as_i64)
+            .unwrap_or(0)
+            + 1;
+        meta_mut(&mut new).insert("generation".into(), generation.into());
+    }
+    match ownership {
+        Ownership::Given(entries) => managed::store(&mut new, entries),
+        Ownership::Update if tracked(state, &resource) => {
+            let changes = managed::diff(&resource, &old.value, &new);
+            if !changes.is_empty() {
+                let (api_version, now) = (resource.api_version(), state.now_text());
+                let writer = Writer {
+                    manager: &call.manager,
+                    subresource: &call.sub,
+                    api_version: &api_version,
+                    now: &now,
+                };
+                let entries = managed::entries(&old.value);
+                managed::track_update(&mut new, entries, &changes, &writer);
+            }
+        }
+        Ownership::Update => {}
+    }
+    finish(state, call, old, new)
+}
+
+/// Commits a changed object, or removes it when its last finalizer went; a write that changes nothing leaves no trace.
+pub fn finish(
+    state: &mut State,
+    call: &Call,
+    old: &Arc<Stored>,
+    new: Value,
+) -> Result<Arc<Stored>, Refusal> {
+    let resource = call.resource.clone();
+    if *old.value == new {
+        return Ok(old.clone());
+    }
+    if call.query.dry_run() {
+        return Ok(Arc::new(Stored::new(new, old.rv, false)));
+    }
+    let key = (
+        meta_str(&old.value, "namespace").to_owned(),
+        meta_str(&old.value, "name").to_owned(),
+    );
+    let waiting = meta(&new, "deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(0)
+        > 0;
+    let namespace_open = resource.is("", "namespaces")
+        && new
+            .get("spec")
+            .and_then(|s| s.get("finalizers"))
+            .and_then(Value::as_array)
+            .is_some_and(|f| !f.is_empty());
+    if is_terminating(&new) && !has_finalizers(&new) && !waiting && !namespace_open {
+        let stored = state.commit(call, &resource, key, None);
+        admit::after_write(state, &resource, Some(&old.value), None);
+        // The answer shows the object as it was sent.
+        return Ok(Arc::new(Stored::new(new, stored.rv, false)));
+    }
+    let stored = state.commit(call, &resource, key, Some(new));
+    admit::after_write(state, &resource, Some(&old.value), Some(&stored.value));
+    Ok(stored)
+}
+
+/// Saves a changed object for a subresource that shows only a part of it.
+pub fn save_whole(
+    state: &mut State,
+    call: &Call,
+    old: &Arc<Stored>,
+    new: Value,
+) -> Result<Arc<Stored>, Refusal> {
+    save(state, call, old, new, Ownership::Update)
+}
