@@ -15,6 +15,7 @@ pub mod request;
 pub mod rim;
 #[cfg(test)]
 mod testing;
+pub mod watch;
 pub mod write;
 
 pub use error::{CallError, Refusal, RefusalClass};
