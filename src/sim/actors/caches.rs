@@ -46,11 +46,11 @@ pub struct Caches {
     pub attachments: Arc<Store<VolumeAttachment>>,
 }
 
-fn owners(meta: &super::records::Meta) -> Vec<String> {
+pub(super) fn owners(meta: &super::records::Meta) -> Vec<String> {
     meta.owner_references.iter().map(|owner| owner.uid.clone()).collect()
 }
 
-fn none<R>(_: &R) -> Vec<String> {
+pub(super) fn none<R>(_: &R) -> Vec<String> {
     Vec::new()
 }
 
@@ -76,7 +76,7 @@ impl Caches {
             tasks: Tasks::default(),
             pods: Store::new(c.clone(), &[by_node, |pod| owners(&pod.metadata), by_both]),
             nodes: Store::new(c.clone(), &[]),
-            leases: Store::new(c.clone(), &[]),
+            leases: Store::new(c.clone(), &[none, |lease| owners(&lease.metadata)]),
             namespaces: Store::new(c.clone(), &[]),
             daemon_sets: Store::new(c.clone(), &[none, |set| owners(&set.metadata)]),
             replica_sets: Store::new(c.clone(), &[none, |set| owners(&set.metadata)]),
@@ -91,7 +91,7 @@ impl Caches {
             slices: Store::new(c.clone(), &[|slice| slice.spec.node_name.iter().cloned().collect()]),
             volume_claims: Store::new(c.clone(), &[none, |claim| owners(&claim.metadata)]),
             volumes: Store::new(c.clone(), &[]),
-            csi_nodes: Store::new(c.clone(), &[]),
+            csi_nodes: Store::new(c.clone(), &[none, |node| owners(&node.metadata)]),
             csi_drivers: Store::new(c.clone(), &[]),
             attachments: Store::new(c.clone(), &[|va| va.spec["nodeName"].as_str().map(str::to_owned).into_iter().collect()]),
         })

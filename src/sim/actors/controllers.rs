@@ -1,10 +1,12 @@
 //! The controller-manager and the scheduler of the simulated cluster: one set of watches, all controllers on it.
 
 use super::caches::Caches;
-use super::clock::{Clock, Dice};
+use super::clock::{Clock, Dice, Range};
 use super::daemonset::DaemonSets;
 use super::disruption::Budgets;
+use super::informer::{Kind, Store};
 use super::node_lifecycle::{Lifecycle, LifecycleOptions};
+use super::records::Bare;
 use super::scheduler::{Scheduler, SchedulerOptions};
 use kube::Client;
 use std::sync::Arc;
@@ -17,6 +19,10 @@ pub struct ControllerOptions {
     pub lifecycle: LifecycleOptions,
     /// The disruption controller gathers pod events for this long.
     pub budget_delay: Duration,
+    /// How long attaching and detaching a volume takes.
+    pub attach: Range,
+    /// Further kinds whose owners and dependents the garbage collector follows (custom resources).
+    pub collect: Vec<Kind>,
 }
 
 impl Default for ControllerOptions {
@@ -25,6 +31,8 @@ impl Default for ControllerOptions {
             scheduler: SchedulerOptions::default(),
             lifecycle: LifecycleOptions::default(),
             budget_delay: Duration::from_millis(50),
+            attach: Range::millis(300, 3000),
+            collect: Vec::new(),
         }
     }
 }
@@ -48,14 +56,19 @@ impl ControllerManager {
     pub fn spawn(client: &Client, clock: Clock, seed: u64, options: ControllerOptions) -> Self {
         let caches = Caches::new(client, clock, Dice::new(seed));
         let weak = Arc::downgrade(&caches);
+        let extra = super::garbage::extra_stores(&caches, &options.collect);
+        extra.iter().for_each(|store| store.start(&caches.tasks));
         macro_rules! stores {
             ($($store:ident),*) => {{
                 $(caches.$store.start(&caches.tasks);)*
                 $(let $store = caches.$store.clone();)*
                 caches.tasks.spawn(async move {
                     $($store.synced().await;)*
+                    for store in &extra {
+                        store.synced().await;
+                    }
                     if let Some(caches) = weak.upgrade() {
-                        start(&caches, options);
+                        start(&caches, options, extra);
                     }
                 });
             }};
@@ -91,10 +104,13 @@ impl ControllerManager {
     }
 }
 
-fn start(caches: &Arc<Caches>, options: ControllerOptions) {
+fn start(caches: &Arc<Caches>, options: ControllerOptions, extra: Vec<Arc<Store<Bare>>>) {
     Scheduler::start(caches, options.scheduler);
     DaemonSets::start(caches);
     Budgets::start(caches, options.budget_delay);
     Lifecycle::start(caches, options.lifecycle);
     super::replicas::start(caches);
+    super::claims::start(caches);
+    super::attach::start(caches, options.attach);
+    super::garbage::start(caches, extra);
 }

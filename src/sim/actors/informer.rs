@@ -90,6 +90,7 @@ impl<R: Record> Inner<R> {
 /// The records of one kind, and the one way to write that kind.
 pub struct Store<R> {
     client: Client,
+    kind: Kind,
     inner: Mutex<Inner<R>>,
     started: AtomicBool,
     synced: AtomicBool,
@@ -118,10 +119,17 @@ fn number(resource_version: &str) -> u64 {
 impl<R: Record> Store<R> {
     #[must_use]
     pub fn new(client: Client, indexes: &[IndexBy<R>]) -> Arc<Self> {
+        Self::of_kind(client, R::KIND, indexes)
+    }
+
+    /// A store of another kind than the record's own (records of metadata alone fit any kind).
+    #[must_use]
+    pub fn of_kind(client: Client, kind: Kind, indexes: &[IndexBy<R>]) -> Arc<Self> {
         let indexes = indexes.iter().map(|by| (*by, BTreeMap::new())).collect();
         let inner = Inner { items: BTreeMap::new(), indexes, handlers: Vec::new(), seen: 0 };
         Arc::new(Self {
             client,
+            kind,
             inner: Mutex::new(inner),
             started: AtomicBool::new(false),
             synced: AtomicBool::new(false),
@@ -158,6 +166,12 @@ impl<R: Record> Store<R> {
         for record in &present {
             handler(None, Some(record));
         }
+    }
+
+    /// The kind that this store follows.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The record under `namespace/name` (or `name`).
@@ -249,7 +263,7 @@ impl<R: Record> Store<R> {
     }
 
     async fn list(&self) -> kube::Result<String> {
-        let path = R::KIND.collection(None);
+        let path = self.kind.collection(None);
         let mut params = ListParams::default().limit(PAGE);
         let mut found = BTreeMap::new();
         let version = loop {
@@ -291,8 +305,9 @@ impl<R: Record> Store<R> {
     async fn watch(&self, mut version: String) -> (Option<String>, Option<String>) {
         let params = WatchParams::default().timeout(WATCH_SECONDS);
         let opened = async {
-            let request =
-                kube::core::Request::new(R::KIND.collection(None)).watch(&params, &version).map_err(kube::Error::BuildRequest)?;
+            let request = kube::core::Request::new(self.kind.collection(None))
+                .watch(&params, &version)
+                .map_err(kube::Error::BuildRequest)?;
             self.client.request_events::<R>(request).await
         };
         let mut events = match opened.await {
@@ -360,7 +375,7 @@ impl<R: Record> Store<R> {
                 }
             };
             if let Some(error) = &error {
-                tracing::debug!(kind = R::KIND.kind, %error, "watch ended");
+                tracing::debug!(kind = self.kind.kind, %error, "watch ended");
             }
             pause = if opened.elapsed() >= SHORT_WATCH { BACKOFF_FIRST } else { (pause * 2).clamp(BACKOFF_FIRST, BACKOFF_LAST) };
         }
@@ -388,8 +403,8 @@ impl<R: Record> Store<R> {
     /// # Errors
     /// What the API server answers: 409 when it exists, 403 or 404 for the namespace, 422 when invalid.
     pub async fn create(&self, namespace: Option<&str>, mut body: Value) -> kube::Result<Arc<R>> {
-        typed(&mut body, R::KIND);
-        let path = R::KIND.collection(namespace);
+        typed(&mut body, self.kind);
+        let path = self.kind.collection(namespace);
         self.take(self.send("POST", &path, "application/json", &body).await?)
     }
 
@@ -410,11 +425,20 @@ impl<R: Record> Store<R> {
     }
 
     async fn patch(&self, key: &str, subresource: &str, content: &str, patch: &Value) -> kube::Result<Arc<R>> {
-        let mut path = R::KIND.object(key);
+        let mut path = self.kind.object(key);
         if !subresource.is_empty() {
             path = format!("{path}/{subresource}");
         }
         self.take(self.send("PATCH", &path, content, patch).await?)
+    }
+
+    /// PUT to a subresource.
+    ///
+    /// # Errors
+    /// What the API server answers.
+    pub async fn put(&self, key: &str, subresource: &str, body: &Value) -> kube::Result<Value> {
+        let path = format!("{}/{subresource}", self.kind.object(key));
+        self.send("PUT", &path, "application/json", body).await
     }
 
     /// POST to a subresource (`binding`, `eviction`); the answer is not an object of this kind.
@@ -422,7 +446,7 @@ impl<R: Record> Store<R> {
     /// # Errors
     /// What the API server answers.
     pub async fn post(&self, key: &str, subresource: &str, body: &Value) -> kube::Result<Value> {
-        let path = format!("{}/{subresource}", R::KIND.object(key));
+        let path = format!("{}/{subresource}", self.kind.object(key));
         self.send("POST", &path, "application/json", body).await
     }
 
@@ -435,7 +459,7 @@ impl<R: Record> Store<R> {
         if let Some(seconds) = grace {
             options["gracePeriodSeconds"] = json!(seconds);
         }
-        let path = R::KIND.object(&meta.key());
+        let path = self.kind.object(&meta.key());
         match self.send("DELETE", &path, "application/json", &options).await {
             Ok(answer) => {
                 // Only an object that is still there (with deletionTimestamp) comes back as one that the store may take.
@@ -460,7 +484,7 @@ impl<R: Record> Store<R> {
     /// # Errors
     /// Anything but 404.
     pub async fn read(&self, key: &str) -> kube::Result<Option<Value>> {
-        let request = http::Request::get(R::KIND.object(key)).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let request = http::Request::get(self.kind.object(key)).body(Vec::new()).map_err(kube::Error::HttpError)?;
         match self.client.request::<Value>(request).await {
             Ok(value) => Ok(Some(value)),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),

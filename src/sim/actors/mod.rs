@@ -1,11 +1,14 @@
 //! The controllers and kubelets of the simulated cluster, each an ordinary client of its API server (or of a real one).
 
 mod allocation;
+mod attach;
 pub mod caches;
+mod claims;
 pub mod clock;
 pub mod controllers;
 mod daemonset;
 mod disruption;
+mod garbage;
 pub mod informer;
 pub mod kubelet;
 mod node_lifecycle;
@@ -16,6 +19,7 @@ mod replicas;
 mod scheduler;
 pub mod selectors;
 mod template;
+pub mod volumes;
 
 pub use clock::{Clock, Dice, Range};
 pub use controllers::{ControllerManager, ControllerOptions};

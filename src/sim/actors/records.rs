@@ -80,6 +80,14 @@ macro_rules! record {
     };
 }
 
+/// Metadata alone, of whatever kind a store is made for.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(default)]
+pub struct Bare {
+    pub metadata: Meta,
+}
+record!(Bare, "v1", "", true);
+
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -328,6 +336,7 @@ pub struct NodeStatus {
     pub conditions: Vec<Condition>,
     pub capacity: Amounts,
     pub allocatable: Amounts,
+    pub volumes_in_use: Vec<String>,
     pub node_info: NodeInfo,
 }
 

@@ -4,9 +4,9 @@
 use super::super::informer::raced;
 use super::super::queue::{instant, lock};
 use super::super::records::Node;
+use super::super::volumes::{CsiVolume, attach_required, csi_volumes};
 use super::Cluster;
 use super::machine::{Machine, Power, wait};
-use super::needs::csi_volumes;
 use crate::sim::kernel::Service;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -137,9 +137,8 @@ impl Cluster {
             }
             if let Some(pod) = self.caches.pods.get_uid(&run.key(), &run.pod.uid) {
                 let volumes = csi_volumes(&self.caches, &pod).unwrap_or_default();
-                let attachable =
-                    volumes.iter().filter(|v| v.volume.is_some() && super::needs::attach_required(&self.caches, &v.driver));
-                names.extend(attachable.map(super::needs::CsiVolume::unique_name));
+                let attachable = volumes.iter().filter(|v| v.volume.is_some() && attach_required(&self.caches, &v.driver));
+                names.extend(attachable.map(CsiVolume::unique_name));
             }
         }
         names.sort();
