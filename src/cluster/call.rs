@@ -114,6 +114,19 @@ impl Call {
     }
 }
 
+/// A text as the value of a query parameter.
+pub fn query_value(text: &str) -> String {
+    let mut value = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            value.push(char::from(byte));
+        } else {
+            value.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    value
+}
+
 /// Send it and return the whole body of a 2xx answer.
 pub async fn unary(client: &kube::Client, call: Call) -> Result<Bytes, CallError> {
     let what = call.what();

@@ -1,11 +1,14 @@
 //! The rim: clients, watches, guarded writes, evictions, events, lease. All I/O with an API server is here.
 
+pub mod access;
 pub mod audit;
 pub mod call;
 pub mod clock;
 pub mod counters;
 mod decoding;
 pub mod error;
+pub mod events;
+pub mod fresh;
 mod handle;
 pub mod kinds;
 mod kubectl;

@@ -13,7 +13,7 @@ use super::{Board, Pace, Signal, backoff::Backoff, lines::Lines};
 use crate::{
     cluster::{
         CallError, Cluster,
-        call::{Call, stream},
+        call::{Call, query_value, stream},
         error::chain,
         kinds::{Served, served},
     },
@@ -129,7 +129,7 @@ impl Task {
                 format!("{}?limit={}{}", self.served.collection(self.served.namespace), self.pace.page, self.served.filter);
             if let Some(next) = &next {
                 uri.push_str("&continue=");
-                uri.extend(http_encoded(next));
+                uri.push_str(&query_value(next));
             }
             let body = match self.cluster.call(Call::get(uri)).await {
                 Ok(body) => body,
@@ -320,13 +320,4 @@ impl Task {
 /// Resource versions are numbers that rise with every write; 0: this one is none, and proves nothing.
 fn number(version: &str) -> u64 {
     version.parse().unwrap_or(0)
-}
-
-/// A continue token as a query value.
-fn http_encoded(text: &str) -> impl Iterator<Item = char> + '_ {
-    text.bytes().flat_map(|byte| {
-        let plain = byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-        let hex = |nibble: u8| char::from(b"0123456789ABCDEF"[usize::from(nibble & 15)]);
-        if plain { vec![char::from(byte)] } else { vec!['%', hex(byte >> 4), hex(byte)] }
-    })
 }
