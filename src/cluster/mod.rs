@@ -9,6 +9,7 @@ mod decoding;
 pub mod error;
 pub mod events;
 pub mod fresh;
+mod evicted;
 mod handle;
 pub mod kinds;
 mod kubectl;

@@ -1,1 +1,10 @@
 //! Pure: who claims a device, what a PodDisruptionBudget allows, what blocks.
+//! A handoff drains with `step`, a preflight predicts with `plan`; how both are used is told at the top of `order`.
+
+pub mod blockers;
+pub mod budget;
+pub mod eviction;
+pub mod order;
+
+pub use eviction::EvictionMemory;
+pub use order::{Drain, DrainStep, plan, step};
