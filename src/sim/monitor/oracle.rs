@@ -1,0 +1,257 @@
+//! The monitor's own picture of the cluster, from whole objects: who claims what, who asked for what. Independent of `fleet` and `drain`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Rules, Write};
+use crate::api::keys::{self, CORDON, Role};
+
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
+    object.pointer(pointer).and_then(Value::as_str)
+}
+
+fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/labels")?.get(key)?.as_str()
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+pub(super) fn has_annotation(object: &Value, key: &str) -> bool {
+    annotation(object, key).is_some()
+}
+
+fn split(component: &str) -> crate::api::ComponentKey {
+    let (namespace, name) = component.split_once('/').unwrap_or(("", component));
+    crate::api::ComponentKey::new(namespace, name)
+}
+
+pub(super) fn own_label(node: &Value, role: Role, component: &str) -> Option<String> {
+    label(node, &role.key(&split(component))).map(str::to_owned)
+}
+
+/// `namespace/name` of the component whose pod this is.
+pub(super) fn component_of(pod: &Value) -> Option<String> {
+    Some(format!("{}/{}", text(pod, "/metadata/namespace")?, label(pod, keys::COMPONENT)?))
+}
+
+pub(super) fn role_of(pod: &Value) -> Option<&str> {
+    label(pod, keys::ROLE)
+}
+
+pub(super) fn version_of(pod: &Value) -> Option<&str> {
+    label(pod, keys::VERSION)
+}
+
+pub(super) fn is_terminal(pod: &Value) -> bool {
+    matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"))
+}
+
+pub(super) fn is_unschedulable(node: &Value) -> bool {
+    node.pointer("/spec/unschedulable").and_then(Value::as_bool).unwrap_or(false)
+}
+
+pub(super) fn owners_of_unschedulable(node: &Value) -> Vec<String> {
+    let entries = node.pointer("/metadata/managedFields").and_then(Value::as_array);
+    entries
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry.pointer("/fieldsV1/f:spec/f:unschedulable").is_some())
+        .filter_map(|entry| text(entry, "/manager").map(str::to_owned))
+        .collect()
+}
+
+/// The record annotation, read leniently.
+pub(super) struct Record {
+    pub version: Option<String>,
+    pub stopped: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct World {
+    nodes: BTreeMap<String, Arc<Value>>,
+    pods: BTreeMap<String, Arc<Value>>,
+    by_node: BTreeMap<String, BTreeSet<String>>,
+    bound: BTreeMap<String, Timestamp>,
+    claims: BTreeMap<(String, String), Arc<Value>>,
+    components: BTreeMap<String, Arc<Value>>,
+    /// Versions that a DaemonSet or a spec has named, by component.
+    versions: BTreeMap<String, BTreeSet<String>>,
+    handoffs: BTreeMap<String, Arc<Value>>,
+}
+
+impl World {
+    pub(super) fn apply(&mut self, write: &Write<'_>) {
+        let Some(object) = write.new.or(write.old) else { return };
+        let name = text(object, "/metadata/name").unwrap_or_default().to_owned();
+        let namespace = text(object, "/metadata/namespace").unwrap_or_default().to_owned();
+        let gone = write.new.is_none();
+        match write.stored_as {
+            "nodes" => put(&mut self.nodes, name, object, gone),
+            "resourceclaims" => put(&mut self.claims, (namespace, name), object, gone),
+            "nodehandoffs" => put(&mut self.handoffs, format!("{namespace}/{name}"), object, gone),
+            "nodecomponents" => {
+                let key = format!("{namespace}/{name}");
+                if let Some(version) = text(object, "/spec/version") {
+                    self.versions.entry(key.clone()).or_default().insert(version.to_owned());
+                }
+                put(&mut self.components, key, object, gone);
+            }
+            "pods" => self.apply_pod(object, gone, write.at),
+            _ => {}
+        }
+    }
+
+    fn apply_pod(&mut self, pod: &Arc<Value>, gone: bool, at: Timestamp) {
+        let uid = text(pod, "/metadata/uid").unwrap_or_default().to_owned();
+        if let Some(node) = text(pod, "/spec/nodeName") {
+            let on = self.by_node.entry(node.to_owned()).or_default();
+            if gone {
+                on.remove(&uid);
+                self.bound.remove(&uid);
+            } else if on.insert(uid.clone()) {
+                self.bound.insert(uid.clone(), at);
+            }
+        }
+        put(&mut self.pods, uid, pod, gone);
+    }
+
+    pub(super) fn pods_on(&self, node: &str) -> impl Iterator<Item = &Value> {
+        self.by_node.get(node).into_iter().flatten().filter_map(|uid| self.pods.get(uid).map(|pod| &**pod))
+    }
+
+    pub(super) fn bound_at(&self, pod: &Value) -> Option<Timestamp> {
+        self.bound.get(text(pod, "/metadata/uid")?).copied()
+    }
+
+    pub(super) fn created(&self, uid: &str) -> Option<Timestamp> {
+        self.bound.get(uid).copied()
+    }
+
+    pub(super) fn components(&self) -> Vec<String> {
+        self.components.keys().cloned().collect()
+    }
+
+    pub(super) fn is_known_version(&self, component: &str, version: &str) -> bool {
+        self.versions.get(component).is_some_and(|known| known.contains(version))
+    }
+
+    pub(super) fn record(&self, node: &str, component: &str) -> Option<Record> {
+        let raw = annotation(self.nodes.get(node)?, &Role::Loaded.key(&split(component)))?;
+        let record: Value = serde_json::from_str(raw).ok()?;
+        Some(Record {
+            version: text(&record, "/version").map(str::to_owned),
+            stopped: text(&record, "/stoppedBoot").is_some(),
+        })
+    }
+
+    /// Nodes other than `node` that are closed and carry our cordon annotation.
+    pub(super) fn closed_by_us(&self, node: &str) -> usize {
+        self.nodes.iter().filter(|(name, object)| *name != node && is_unschedulable(object) && has_annotation(object, CORDON)).count()
+    }
+
+    fn handoffs_of(&self, node: &str) -> impl Iterator<Item = &Value> {
+        self.handoffs.values().map(|handoff| &**handoff).filter(move |handoff| text(handoff, "/spec/node") == Some(node))
+    }
+
+    pub(super) fn has_handoff(&self, node: &str, component: &str) -> bool {
+        let key = split(component);
+        self.handoffs_of(node).any(|handoff| {
+            text(handoff, "/spec/component") == Some(&*key.name) && text(handoff, "/metadata/namespace") == Some(&*key.namespace)
+        })
+    }
+
+    pub(super) fn has_active_handoff(&self, node: &str) -> bool {
+        self.handoffs_of(node).any(|handoff| !matches!(text(handoff, "/status/phase"), Some("Done" | "Failed" | "Aborted")))
+    }
+
+    pub(super) fn is_selected(&self, node: &Value, component: &str) -> bool {
+        let Some(selector) = self.components.get(component).and_then(|object| object.pointer("/spec/nodeSelector")?.as_object()) else {
+            return self.components.contains_key(component);
+        };
+        selector.iter().all(|(key, value)| label(node, key) == value.as_str())
+    }
+
+    /// An unexpired override for the pod in a handoff of the node.
+    pub(super) fn overridden(&self, node: &str, uid: &str, at: Timestamp) -> bool {
+        self.handoffs_of(node).any(|handoff| {
+            let overrides = handoff.pointer("/spec/overrides").and_then(Value::as_array);
+            overrides.into_iter().flatten().any(|one| {
+                text(one, "/podUid") == Some(uid)
+                    && text(one, "/until").and_then(|until| until.parse::<Timestamp>().ok()).is_some_and(|until| at <= until)
+            })
+        })
+    }
+
+    /// The component whose device this pod claims, if it is not one of the component's own pods.
+    pub(super) fn claims(&self, pod: &Value, rules: &Rules) -> Option<String> {
+        let own = component_of(pod);
+        rules.modules.values().find(|component| own.as_ref() != Some(component) && self.claims_of(pod, component)).cloned()
+    }
+
+    fn claims_of(&self, pod: &Value, component: &str) -> bool {
+        let Some(devices) = self.components.get(component).and_then(|object| object.pointer("/spec/kernelModule/devices")) else { return false };
+        let strings = |key: &str| -> Vec<String> {
+            let list = devices.get(key).and_then(Value::as_array);
+            list.into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let by_reboot = self.components.get(component).and_then(|object| text(object, "/spec/kernelModule/unloadBy")) == Some("Reboot");
+        by_reboot
+            || strings("resourceNames").iter().any(|resource| requests(pod, resource))
+            || self.holds_claim(pod, &strings("draDrivers"))
+            || self.is_selected_pod(pod, devices, &strings("podNamespaces"))
+    }
+
+    fn holds_claim(&self, pod: &Value, drivers: &[String]) -> bool {
+        let namespace = text(pod, "/metadata/namespace").unwrap_or_default();
+        let named = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
+        let made = pod.pointer("/status/resourceClaimStatuses").and_then(Value::as_array);
+        let extended = text(pod, "/status/extendedResourceClaimStatus/resourceClaimName");
+        let names = named.into_iter().flatten().chain(made.into_iter().flatten()).filter_map(|entry| text(entry, "/resourceClaimName"));
+        names.chain(extended).any(|name| {
+            let Some(claim) = self.claims.get(&(namespace.to_owned(), name.to_owned())) else { return false };
+            let results = claim.pointer("/status/allocation/devices/results").and_then(Value::as_array);
+            results.into_iter().flatten().any(|result| text(result, "/driver").is_some_and(|driver| drivers.iter().any(|known| known == driver)))
+        })
+    }
+
+    fn is_selected_pod(&self, pod: &Value, devices: &Value, namespaces: &[String]) -> bool {
+        let Some(wanted) = devices.pointer("/podSelector/matchLabels").and_then(Value::as_object) else { return false };
+        let namespace = text(pod, "/metadata/namespace").unwrap_or_default();
+        namespaces.iter().any(|known| known == namespace) && wanted.iter().all(|(key, value)| label(pod, key) == value.as_str())
+    }
+
+    /// Nodes that are closed by us though none of their handoffs runs or ended closed.
+    pub(super) fn cordons_left(&self) -> Vec<(String, String)> {
+        let ours = self.nodes.iter().filter(|(_, node)| has_annotation(node, CORDON));
+        ours.filter(|(name, _)| !self.handoffs_of(name).any(|handoff| !matches!(text(handoff, "/status/phase"), Some("Done"))))
+            .map(|(name, _)| (name.clone(), "lockkeeper's cordon outlives its handoff".to_owned()))
+            .collect()
+    }
+}
+
+fn put<K: Ord>(map: &mut BTreeMap<K, Arc<Value>>, key: K, object: &Arc<Value>, gone: bool) {
+    if gone {
+        map.remove(&key);
+    } else {
+        map.insert(key, object.clone());
+    }
+}
+
+fn requests(pod: &Value, resource: &str) -> bool {
+    let asks = |container: &Value| {
+        ["requests", "limits"].iter().any(|kind| {
+            let quantity = container.pointer("/resources").and_then(|all| all.get(kind)?.get(resource));
+            quantity.is_some_and(|quantity| quantity.as_str() != Some("0") && quantity.as_i64() != Some(0))
+        })
+    };
+    ["/spec/containers", "/spec/initContainers"]
+        .iter()
+        .any(|list| pod.pointer(list).and_then(Value::as_array).into_iter().flatten().any(asks))
+}
