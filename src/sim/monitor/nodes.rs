@@ -26,7 +26,7 @@ impl Monitor {
     fn leads(&mut self, write: &Write<'_>, node: &str) {
         let wrong = match &self.lease {
             None => Some("nobody holds the Lease".to_owned()),
-            Some((holder, _)) if holder != write.user => Some(format!("{holder} holds the Lease")),
+            Some((holder, _)) if holder.split('#').next() != Some(write.user) => Some(format!("{holder} holds the Lease")),
             Some((_, renewed)) => {
                 let age = write.at.duration_since(*renewed).as_secs();
                 (age > LEASE_SECONDS).then(|| format!("its Lease was renewed {age} s before"))

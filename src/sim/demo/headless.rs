@@ -1,0 +1,158 @@
+//! A scenario run to its end as fast as it goes, on a clock that only moves when everybody waits.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use rand::{SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::Notify;
+
+use super::{Baseline, DemoOptions, Findings, Summary, chaos, supervisor};
+use crate::sim::{
+    people::{
+        hands::Hands,
+        meddler::{self, Plan},
+        operator::{self, Outcome},
+    },
+    scenarios::kernel_module as scenario,
+    world::{ENGINE, Profile, World, WorldOptions},
+};
+
+/// The longest that anything is waited for: far more than any run needs.
+const PATIENCE: Duration = Duration::from_secs(14 * 24 * 3600);
+const INSTALL: Duration = Duration::from_secs(2 * 3600);
+const SETTLE: Duration = Duration::from_secs(300);
+
+/// Runs it on a runtime of its own, on this thread.
+///
+/// # Errors
+/// The runtime cannot be made, or the scenario cannot be set up; the text says which step failed.
+pub fn run(options: &DemoOptions) -> Result<(Summary, Findings), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .map_err(|error| format!("no runtime: {error}"))?;
+    runtime.block_on(play(options))
+}
+
+async fn play(options: &DemoOptions) -> Result<(Summary, Findings), String> {
+    let mut world_options = WorldOptions::new(options.seed);
+    world_options.faults = options.faults;
+    world_options.controllers.scheduler.late_permille = if options.faults == Profile::None { 0 } else { 50 };
+    world_options.server.log_records = if options.keep_log { None } else { Some(0) };
+    let world = Arc::new(World::start(&world_options, &scenario::cluster(options.nodes)));
+    let hands = world.hands("operator");
+    let nodes = scenario::node_names(options.nodes);
+    let (outcome, mut done) = match options.baseline {
+        Some(Baseline::RollingUpdate) => (rolling_update(&world, &hands, &nodes, options).await?, BTreeMap::new()),
+        None => upgrade(&world, &hands, &nodes, options).await?,
+    };
+    let report = if options.baseline.is_some() { world.report() } else { world.report_at_rest() };
+    done.extend(world.faults_injected().into_iter().map(|(kind, times)| (kind.to_owned(), times)));
+    let log = world.api.log();
+    let summary = Summary {
+        scenario: options.scenario.word(),
+        seed: options.seed,
+        nodes: nodes.len(),
+        upgraded: outcome.upgraded,
+        failed: outcome.failed,
+        claimants_evicted: report.claimants_evicted,
+        disruptions: report.disruptions,
+        // A plain rollout has none of lockkeeper's labels to be judged by: what it does to workloads is what counts.
+        violations: if options.baseline.is_some() { 0 } else { report.violations.len() },
+        api_writes: report.engine_writes,
+        simulated_seconds: world.api.clock().elapsed().as_secs(),
+        retries: outcome.retried,
+        faults: done.values().sum(),
+        event_log: format!("{:016x}", log.digest()),
+    };
+    let findings = Findings {
+        violations: report.violations.iter().map(ToString::to_string).collect(),
+        unfinished: outcome.unfinished,
+        faults: done,
+        log: if options.keep_log { log.text() } else { String::new() },
+    };
+    Ok((summary, findings))
+}
+
+type Counts = BTreeMap<String, u64>;
+
+async fn upgrade(world: &Arc<World>, hands: &Hands, nodes: &[String], options: &DemoOptions) -> Result<(Outcome, Counts), String> {
+    let stop = Arc::new(Notify::new());
+    let engine = tokio::spawn(supervisor::keep_running(world.clone(), ENGINE.to_owned(), 1, stop.clone()));
+    hands.create(&scenario::component()).await.map_err(|no| no.to_string())?;
+    if !operator::all_ready(hands, nodes, scenario::OLD, INSTALL).await {
+        return Err(format!("version {} was not installed on every node within {} s", scenario::OLD, INSTALL.as_secs()));
+    }
+    operator::apply(hands, &scenario::workloads(nodes.len(), options.pods_per_node)).await.map_err(|no| no.to_string())?;
+    operator::settled(hands, SETTLE).await;
+    operator::release(hands).await.map_err(|no| no.to_string())?;
+    let mut order = nodes.to_vec();
+    order.shuffle(&mut ChaCha8Rng::seed_from_u64(options.seed));
+    operator::apply(hands, &scenario::handoffs(&order)).await.map_err(|no| no.to_string())?;
+    let trouble = trouble(world, nodes, options);
+    let outcome = operator::see_through(hands, &order, PATIENCE).await;
+    let mut counts = Counts::new();
+    for task in trouble {
+        counts.extend(task.await.unwrap_or_default().into_iter().map(|(kind, times)| (kind.to_owned(), times)));
+    }
+    // What was still meddled with is put right before the books are closed.
+    let outcome = if counts.is_empty() { outcome } else { again(hands, &order, outcome).await };
+    stop.notify_one();
+    let lives = engine.await.unwrap_or_default();
+    counts.insert("engine restarted".to_owned(), u64::from(lives.saturating_sub(1)));
+    Ok((outcome, counts))
+}
+
+async fn again(hands: &Hands, order: &[String], before: Outcome) -> Outcome {
+    tokio::time::sleep(SETTLE).await;
+    let after = operator::see_through(hands, order, PATIENCE).await;
+    Outcome { retried: before.retried + after.retried, ..after }
+}
+
+type Trouble = tokio::task::JoinHandle<BTreeMap<&'static str, u64>>;
+
+fn trouble(world: &Arc<World>, nodes: &[String], options: &DemoOptions) -> Vec<Trouble> {
+    let times = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    let meddler = |times, labels| {
+        let plan = Plan { seed: options.seed, times, every: Duration::from_secs(40), labels };
+        tokio::spawn(meddler::meddle(world.hands("meddler"), nodes.to_vec(), plan))
+    };
+    match options.faults {
+        Profile::None => Vec::new(),
+        Profile::Flaky => vec![meddler(times, false)],
+        Profile::Hostile => {
+            let chaos = chaos::strike(world.clone(), nodes.to_vec(), options.seed, times.div_ceil(2), Duration::from_secs(90));
+            vec![meddler(times, true), tokio::spawn(chaos)]
+        }
+    }
+}
+
+/// The same fleet without lockkeeper: both DaemonSets replaced by a plain rolling update.
+async fn rolling_update(world: &Arc<World>, hands: &Hands, nodes: &[String], options: &DemoOptions) -> Result<Outcome, String> {
+    let no = |no: crate::sim::people::hands::No| no.to_string();
+    operator::apply(hands, &scenario::baseline_daemon_sets(scenario::OLD)).await.map_err(no)?;
+    let on = |version: &str| {
+        let has = |node: &&String| {
+            world.kubelets.kernel(node).is_some_and(|kernel| kernel.modules.get(scenario::MODULE).is_some_and(|it| it == version))
+        };
+        nodes.iter().filter(has).count()
+    };
+    wait(INSTALL, || on(scenario::OLD) == nodes.len()).await;
+    operator::apply(hands, &scenario::workloads(nodes.len(), options.pods_per_node)).await.map_err(no)?;
+    operator::settled(hands, SETTLE).await;
+    for object in scenario::baseline_daemon_sets(scenario::NEW) {
+        let body = serde_json::json!({"spec": {"template": object.body["spec"]["template"]}});
+        hands.merge(&format!("{}/{}", object.collection(), object.name()), &body).await.map_err(no)?;
+    }
+    wait(INSTALL, || on(scenario::NEW) == nodes.len()).await;
+    tokio::time::sleep(SETTLE).await;
+    Ok(Outcome { upgraded: on(scenario::NEW), ..Outcome::default() })
+}
+
+async fn wait(within: Duration, done: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + within;
+    while !done() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

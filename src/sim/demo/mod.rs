@@ -1,0 +1,86 @@
+//! The demo: a scenario on a simulated cluster, headless to its end, or at a human pace under the console.
+
+pub mod chaos;
+pub mod headless;
+pub mod supervisor;
+
+use serde::Serialize;
+
+use super::world::Profile;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct DemoOptions {
+    pub scenario: Scenario,
+    pub seed: u64,
+    pub faults: Profile,
+    pub baseline: Option<Baseline>,
+    pub nodes: usize,
+    /// Pods per node that hold nothing.
+    pub pods_per_node: usize,
+    /// Keep the text of the event log.
+    pub keep_log: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scenario {
+    #[default]
+    KernelModule,
+}
+
+impl Scenario {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::KernelModule => "kernel-module",
+        }
+    }
+}
+
+/// What other tools do on the same fleet, to compare with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Baseline {
+    /// A plain rolling update of the DaemonSets.
+    RollingUpdate,
+}
+
+/// The result of a headless run: the last line of `demo --headless -o json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    pub scenario: &'static str,
+    pub seed: u64,
+    pub nodes: usize,
+    pub upgraded: usize,
+    /// Nodes whose handoff stands at Failed or Aborted.
+    pub failed: usize,
+    pub claimants_evicted: u64,
+    /// Workloads that lost their device while running.
+    pub disruptions: u64,
+    /// Broken invariants.
+    pub violations: usize,
+    /// Writes of the engine that the API server accepted.
+    pub api_writes: u64,
+    pub simulated_seconds: u64,
+    /// How often the operator tried a failed or aborted handoff again.
+    pub retries: usize,
+    /// Faults injected into the API, crashes included, and what people and machines did.
+    pub faults: u64,
+    /// Digest of the whole event log: equal for equal runs.
+    pub event_log: String,
+}
+
+/// What a run found, for people.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    pub violations: Vec<String>,
+    pub unfinished: Vec<String>,
+    /// By kind.
+    pub faults: std::collections::BTreeMap<String, u64>,
+    /// The text of the event log, if it was to be kept.
+    pub log: String,
+}
+
+impl Summary {
+    pub fn is_good(&self) -> bool {
+        self.upgraded == self.nodes && self.failed == 0 && self.disruptions == 0 && self.violations == 0
+    }
+}
