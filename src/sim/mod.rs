@@ -3,7 +3,7 @@
 pub mod actors;
 pub mod apiserver;
 pub mod clock;
-// demo
+pub mod demo;
 pub mod kernel;
 pub mod monitor;
 pub mod pacer;

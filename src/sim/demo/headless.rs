@@ -6,7 +6,7 @@ use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::Notify;
 
-use super::{Baseline, DemoOptions, Findings, Summary, chaos, supervisor};
+use super::{Baseline, DemoOptions, Findings, Summary, baseline, chaos, supervisor};
 use crate::sim::{
     people::{
         hands::Hands,
@@ -19,8 +19,8 @@ use crate::sim::{
 
 /// The longest that anything is waited for: far more than any run needs.
 const PATIENCE: Duration = Duration::from_secs(14 * 24 * 3600);
-const INSTALL: Duration = Duration::from_secs(2 * 3600);
-const SETTLE: Duration = Duration::from_secs(300);
+pub(super) const INSTALL: Duration = Duration::from_secs(2 * 3600);
+pub(super) const SETTLE: Duration = Duration::from_secs(300);
 
 /// Runs it on a runtime of its own, on this thread.
 ///
@@ -44,7 +44,7 @@ async fn play(options: &DemoOptions) -> Result<(Summary, Findings), String> {
     let hands = world.hands("operator");
     let nodes = scenario::node_names(options.nodes);
     let (outcome, mut done) = match options.baseline {
-        Some(Baseline::RollingUpdate) => (rolling_update(&world, &hands, &nodes, options).await?, BTreeMap::new()),
+        Some(Baseline::RollingUpdate) => (baseline::rolling_update(&world, &hands, &nodes, options).await?, BTreeMap::new()),
         None => upgrade(&world, &hands, &nodes, options).await?,
     };
     let report = if options.baseline.is_some() { world.report() } else { world.report_at_rest() };
@@ -125,34 +125,5 @@ fn trouble(world: &Arc<World>, nodes: &[String], options: &DemoOptions) -> Vec<T
             let chaos = chaos::strike(world.clone(), nodes.to_vec(), options.seed, times.div_ceil(2), Duration::from_secs(90));
             vec![meddler(times, true), tokio::spawn(chaos)]
         }
-    }
-}
-
-/// The same fleet without lockkeeper: both DaemonSets replaced by a plain rolling update.
-async fn rolling_update(world: &Arc<World>, hands: &Hands, nodes: &[String], options: &DemoOptions) -> Result<Outcome, String> {
-    let no = |no: crate::sim::people::hands::No| no.to_string();
-    operator::apply(hands, &scenario::baseline_daemon_sets(scenario::OLD)).await.map_err(no)?;
-    let on = |version: &str| {
-        let has = |node: &&String| {
-            world.kubelets.kernel(node).is_some_and(|kernel| kernel.modules.get(scenario::MODULE).is_some_and(|it| it == version))
-        };
-        nodes.iter().filter(has).count()
-    };
-    wait(INSTALL, || on(scenario::OLD) == nodes.len()).await;
-    operator::apply(hands, &scenario::workloads(nodes.len(), options.pods_per_node)).await.map_err(no)?;
-    operator::settled(hands, SETTLE).await;
-    for object in scenario::baseline_daemon_sets(scenario::NEW) {
-        let body = serde_json::json!({"spec": {"template": object.body["spec"]["template"]}});
-        hands.merge(&format!("{}/{}", object.collection(), object.name()), &body).await.map_err(no)?;
-    }
-    wait(INSTALL, || on(scenario::NEW) == nodes.len()).await;
-    tokio::time::sleep(SETTLE).await;
-    Ok(Outcome { upgraded: on(scenario::NEW), ..Outcome::default() })
-}
-
-async fn wait(within: Duration, done: impl Fn() -> bool) {
-    let deadline = tokio::time::Instant::now() + within;
-    while !done() && tokio::time::Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

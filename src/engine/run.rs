@@ -1,0 +1,352 @@
+//! The loop: take in what the watches say, project, decide, start what is to be done, show it, and wait for the next change or the next recheck.
+//! It owns the fleet's stores; nothing is shared but the picture. Killing it at any instruction loses nothing: the cluster is the only record.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::{
+    sync::{Notify, mpsc, oneshot, watch},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::{
+    brain::Brain,
+    execute::{Executed, execute},
+    intent::{Intent, IntentOutcome},
+    look_again::look_again,
+    picture::{LeadershipView, Mode, Picture},
+    request,
+};
+use crate::{
+    cluster::{
+        Cluster, Writer,
+        fresh::Fresh,
+        lease::{Config as LeaseConfig, Keeper},
+        watch::{Pace, Signal, Watches},
+    },
+    fleet::event::{Kind, Record},
+    handoff::action::{Action, Evidence, Subject},
+};
+
+/// How a process takes part.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    pub mode: Mode,
+    /// Unique to this process: the Lease's holder.
+    pub identity: String,
+    /// How many nodes may be admitted at once over all components.
+    pub cluster_max_unavailable: u32,
+    /// Actions under way at once.
+    pub parallel: usize,
+    /// How long changes are gathered before they are looked at.
+    pub gather: Duration,
+    pub lease: LeaseConfig,
+    pub pace: Pace,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Intents,
+            identity: String::from("lockkeeper"),
+            cluster_max_unavailable: 1,
+            parallel: 8,
+            gather: Duration::from_millis(20),
+            lease: LeaseConfig::default(),
+            pace: Pace::default(),
+        }
+    }
+}
+
+/// A request of a person, and where its outcome goes.
+pub type Request = (Intent, oneshot::Sender<IntentOutcome>);
+
+/// The handle on a running engine. Dropping it does not end it.
+pub struct Engine {
+    cluster: Cluster,
+    pictures: watch::Receiver<Picture>,
+    requests: mpsc::Sender<Request>,
+    stop: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+/// Requests that may wait for the loop; a person types slower than that.
+const REQUESTS: usize = 32;
+/// A write in flight at the end is awaited this long.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Starts watching, and acting if the mode and the Lease allow it.
+    pub fn start(cluster: Cluster, options: EngineOptions) -> Self {
+        let (shown, pictures) = watch::channel(Picture::empty(cluster.info().clone(), options.mode));
+        let (requests, asked) = mpsc::channel(REQUESTS);
+        let stop = Arc::new(Notify::new());
+        let task = tokio::spawn(Loop::new(cluster.clone(), options, shown, asked, stop.clone()).run());
+        Self { cluster, pictures, requests, stop, task }
+    }
+
+    /// The latest picture, for one reader: more than one would wake in random order.
+    pub fn pictures(&self) -> watch::Receiver<Picture> {
+        self.pictures.clone()
+    }
+
+    pub fn requests(&self) -> mpsc::Sender<Request> {
+        self.requests.clone()
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Waits until a picture satisfies this, and returns it; None when the engine ended before.
+    pub async fn until(&self, wanted: impl FnMut(&Picture) -> bool) -> Option<Picture> {
+        let mut pictures = self.pictures.clone();
+        let picture = pictures.wait_for(wanted).await.ok()?;
+        Some(picture.clone())
+    }
+
+    /// Asks, and waits for the outcome.
+    pub async fn ask(&self, intent: Intent) -> IntentOutcome {
+        let (reply, outcome) = oneshot::channel();
+        let gone = || IntentOutcome::Refused { message: "the engine has ended".to_owned() };
+        if self.requests.send((intent, reply)).await.is_err() {
+            return gone();
+        }
+        outcome.await.unwrap_or_else(|_| gone())
+    }
+
+    /// Takes no new step, lets the write in flight land, releases the Lease.
+    pub async fn stop(self) {
+        self.stop.notify_one();
+        let _ = self.task.await;
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn abort(self) {
+        self.task.abort();
+    }
+}
+
+struct Loop {
+    cluster: Cluster,
+    options: EngineOptions,
+    watches: Watches,
+    signals: mpsc::Receiver<Signal>,
+    keeper: Option<Keeper>,
+    keeper_task: Option<JoinHandle<()>>,
+    keeper_version: u64,
+    brain: Brain,
+    running: FuturesUnordered<BoxFuture<'static, Finished>>,
+    /// Subjects with an action under way.
+    busy: BTreeSet<Subject>,
+    /// Requests of people under way; each yields the objects it wrote.
+    requests: FuturesUnordered<BoxFuture<'static, Vec<Record>>>,
+    asked: mpsc::Receiver<Request>,
+    shown: watch::Sender<Picture>,
+    stop: Arc<Notify>,
+}
+
+/// An action that has come to its end.
+struct Finished {
+    subject: Subject,
+    action: Action,
+    /// None: the second look decided otherwise, and nothing was sent.
+    executed: Option<Executed>,
+    /// Facts read on the way, newer than the watches.
+    fresh: Vec<Fresh>,
+}
+
+impl Loop {
+    fn new(
+        cluster: Cluster,
+        options: EngineOptions,
+        shown: watch::Sender<Picture>,
+        asked: mpsc::Receiver<Request>,
+        stop: Arc<Notify>,
+    ) -> Self {
+        let (watches, signals) = Watches::start(&cluster, &Kind::ALL, options.pace);
+        let cap = cluster.write_cap().filter(|_| options.mode == Mode::Engine);
+        let kept = cap.map(|cap| Keeper::start(&cluster, cap, &options.identity, options.lease.clone()));
+        let (keeper, keeper_task) = kept.unzip();
+        let brain = Brain::new(cluster.info().clone(), &options);
+        Self {
+            cluster,
+            options,
+            watches,
+            signals,
+            keeper,
+            keeper_task,
+            keeper_version: 0,
+            brain,
+            running: FuturesUnordered::new(),
+            busy: BTreeSet::new(),
+            requests: FuturesUnordered::new(),
+            asked,
+            shown,
+            stop,
+        }
+    }
+
+    async fn run(mut self) {
+        loop {
+            self.think();
+            self.launch();
+            if !self.wait().await {
+                break;
+            }
+        }
+        self.end().await;
+    }
+
+    fn think(&mut self) {
+        let leadership = self.keeper.as_ref().and_then(Keeper::leadership);
+        let now = self.cluster.clock().now();
+        self.brain.think(now, leadership.as_ref().map(|held| held.epoch), self.watches.board());
+        let leadership = self.leadership_view();
+        let picture = self.brain.picture(self.options.mode, leadership);
+        self.shown.send_replace(picture);
+    }
+
+    fn leadership_view(&self) -> LeadershipView {
+        match &self.keeper {
+            Some(keeper) => {
+                let standing = keeper.standing();
+                LeadershipView {
+                    holder: standing.holder.map(|holder| holder.to_string()),
+                    ours: standing.ours,
+                    epoch: standing.epoch,
+                    problem: standing.problem,
+                }
+            }
+            None => self.brain.leadership_seen(),
+        }
+    }
+
+    /// Starts what was decided, as far as this process may act.
+    fn launch(&mut self) {
+        let Some(keeper) = self.keeper.clone().filter(|keeper| keeper.leadership().is_some()) else { return };
+        let Some(cap) = self.cluster.write_cap() else { return };
+        let writer = Writer::new(&self.cluster, cap, keeper.fence());
+        for (subject, action) in self.brain.actions() {
+            if self.running.len() >= self.options.parallel {
+                break;
+            }
+            if !self.busy.insert(subject.clone()) {
+                continue;
+            }
+            let (view, mind) = (self.brain.view(), self.brain.mind());
+            let (cluster, writer, keeper) = (self.cluster.clone(), writer.clone(), keeper.clone());
+            self.running.push(Box::pin(async move {
+                let mut fresh = Vec::new();
+                let chosen = match action.evidence {
+                    Evidence::Watched => Some(action.clone()),
+                    evidence => look_again(&cluster, &mind, &subject, &action, evidence, &mut fresh).await,
+                };
+                let executed = match &chosen {
+                    Some(action) => Some(execute(&writer, Some(&keeper), &view, action).await),
+                    None => None,
+                };
+                Finished { subject, action: chosen.unwrap_or(action), executed, fresh }
+            }));
+        }
+    }
+
+    /// Until something has changed. False: it is time to end.
+    async fn wait(&mut self) -> bool {
+        let recheck = self.brain.recheck_in(self.cluster.clock().now()).map(|wait| Instant::now() + wait);
+        let keeper = self.keeper.clone();
+        let seen = self.keeper_version;
+        let keeper_changed = async {
+            match &keeper {
+                Some(keeper) => keeper.changed(seen).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.stop.notified() => return false,
+            Some(finished) = self.running.next(), if !self.running.is_empty() => self.finish(finished),
+            () = keeper_changed => self.keeper_version = self.keeper.as_ref().map_or(0, Keeper::version),
+            Some(records) = self.requests.next(), if !self.requests.is_empty() => self.brain.learn_records(records),
+            Some(request) = self.asked.recv() => self.ask(request),
+            signal = self.signals.recv() => match signal {
+                Some(signal) => {
+                    self.take_in(signal);
+                    self.gather().await;
+                }
+                None => return false,
+            },
+            () = sleep_until(recheck) => {}
+        }
+        true
+    }
+
+    fn take_in(&mut self, signal: Signal) {
+        match signal {
+            Signal::Event { kind, event } => self.brain.apply(kind, event),
+            Signal::Health(_) => self.brain.health_changed(),
+        }
+    }
+
+    /// One change seldom comes alone.
+    async fn gather(&mut self) {
+        let until = Instant::now() + self.options.gather;
+        while let Ok(Some(signal)) = tokio::time::timeout_at(until, self.signals.recv()).await {
+            self.take_in(signal);
+        }
+    }
+
+    /// Takes in what was read and written, so that the next decision knows it before the watches tell.
+    fn finish(&mut self, finished: Finished) {
+        self.busy.remove(&finished.subject);
+        let now = self.cluster.clock().now();
+        for fresh in finished.fresh {
+            self.brain.learn_fresh(fresh);
+        }
+        let Some(executed) = finished.executed else {
+            self.brain.decided_otherwise(&finished.subject, now);
+            return;
+        };
+        self.brain.learn(&finished.subject, &finished.action, executed, now);
+    }
+
+    /// A person's request: planned on what is known, then written without the Lease, since it touches specs only.
+    fn ask(&mut self, (intent, reply): Request) {
+        let (cluster, view) = (self.cluster.clone(), self.brain.view());
+        self.requests.push(Box::pin(async move {
+            let (outcome, records) = request::carry_out(&cluster, &view, &intent).await;
+            let _ = reply.send(outcome);
+            records
+        }));
+    }
+
+    async fn end(mut self) {
+        let until = Instant::now() + LAST_WRITES;
+        while let Ok(Some(finished)) = tokio::time::timeout_at(until, self.running.next()).await {
+            self.finish(finished);
+        }
+        if let Some(keeper) = &self.keeper {
+            keeper.stop().await;
+        }
+        if let Some(task) = self.keeper_task.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // An aborted engine must not go on renewing.
+        if let Some(task) = &self.keeper_task {
+            task.abort();
+        }
+    }
+}
+
+async fn sleep_until(when: Option<Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}
