@@ -21,11 +21,7 @@ impl SimClock {
     /// # Panics
     /// Outside of a tokio runtime: the clock is the runtime's.
     pub fn new(start: Timestamp) -> Self {
-        Self {
-            start,
-            epoch: Instant::now(),
-            runtime: Handle::current(),
-        }
+        Self { start, epoch: Instant::now(), runtime: Handle::current() }
     }
 
     pub fn start(&self) -> Timestamp {
@@ -49,9 +45,7 @@ impl SimClock {
     }
 
     pub fn now(&self) -> Timestamp {
-        self.start
-            .checked_add(SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::ZERO))
-            .unwrap_or(Timestamp::MAX)
+        self.start.checked_add(SignedDuration::try_from(self.elapsed()).unwrap_or(SignedDuration::ZERO)).unwrap_or(Timestamp::MAX)
     }
 }
 

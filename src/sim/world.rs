@@ -94,13 +94,8 @@ impl World {
             debug_assert!(installed.is_ok(), "{} {}: {installed:?}", object.kind, object.name());
         }
         let clock = Clock::starting_at(api.now());
-        let kubelets = Kubelets::spawn(
-            &api.client(&Identity::new("kubelet")),
-            clock,
-            options.seed,
-            options.kubelets.clone(),
-            Vec::new(),
-        );
+        let kubelets =
+            Kubelets::spawn(&api.client(&Identity::new("kubelet")), clock, options.seed, options.kubelets.clone(), Vec::new());
         let controllers = ControllerManager::spawn(
             &api.client(&Identity::new("controller-manager")),
             clock,
@@ -189,7 +184,15 @@ fn watch(api: &ApiServer, kubelets: &Kubelets, rules: Rules) -> Arc<Mutex<Watchi
     for resource in ["nodecomponents.lockkeeper.dev", "nodehandoffs.lockkeeper.dev", "nodes", "pods"] {
         let stored_as = resource.split('.').next().unwrap_or_default();
         for object in api.list(resource) {
-            let write = Write { at: api.now(), user: "fixture", verb: "create", resource: stored_as, stored_as, old: None, new: Some(&object) };
+            let write = Write {
+                at: api.now(),
+                user: "fixture",
+                verb: "create",
+                resource: stored_as,
+                stored_as,
+                old: None,
+                new: Some(&object),
+            };
             lock(&watching).monitor.on_write(&write);
         }
     }

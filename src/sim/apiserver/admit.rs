@@ -23,8 +23,7 @@ pub fn normalise(resource: &Resource, mut value: Value) -> Value {
     if resource.is_custom() {
         return value;
     }
-    let raw = resource.is("apps", "controllerrevisions")
-        || resource.is("apiextensions.k8s.io", "customresourcedefinitions");
+    let raw = resource.is("apps", "controllerrevisions") || resource.is("apiextensions.k8s.io", "customresourcedefinitions");
     if raw {
         return value;
     }
@@ -109,25 +108,13 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
         ("", "pods") => pod_defaults::spec(part(value, "spec")),
         ("apps", "daemonsets") => {
             let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
-            workload(
-                value,
-                &[
-                    ("updateStrategy", strategy),
-                    ("revisionHistoryLimit", json!(10)),
-                ],
-            );
+            workload(value, &[("updateStrategy", strategy), ("revisionHistoryLimit", json!(10))]);
             let spec = part(value, "spec");
-            if let Some(strategy) = spec
-                .get_mut("updateStrategy")
-                .and_then(Value::as_object_mut)
-            {
+            if let Some(strategy) = spec.get_mut("updateStrategy").and_then(Value::as_object_mut) {
                 default(strategy, "type", || json!("RollingUpdate"));
                 if strategy.get("type") == Some(&json!("RollingUpdate")) {
                     default(strategy, "rollingUpdate", || json!({}));
-                    if let Some(rolling) = strategy
-                        .get_mut("rollingUpdate")
-                        .and_then(Value::as_object_mut)
-                    {
+                    if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
                         default(rolling, "maxSurge", || json!(0));
                         default(rolling, "maxUnavailable", || json!(1));
                     }
@@ -152,33 +139,18 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
             &[
                 ("replicas", json!(1)),
                 ("podManagementPolicy", json!("OrderedReady")),
-                (
-                    "updateStrategy",
-                    json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
-                ),
+                ("updateStrategy", json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})),
                 ("revisionHistoryLimit", json!(10)),
-                (
-                    "persistentVolumeClaimRetentionPolicy",
-                    json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
-                ),
+                ("persistentVolumeClaimRetentionPolicy", json!({"whenDeleted": "Retain", "whenScaled": "Retain"})),
             ],
         ),
-        ("batch", "jobs") => workload(
-            value,
-            &[
-                ("parallelism", json!(1)),
-                ("completions", json!(1)),
-                ("backoffLimit", json!(6)),
-            ],
-        ),
+        ("batch", "jobs") => workload(value, &[("parallelism", json!(1)), ("completions", json!(1)), ("backoffLimit", json!(6))]),
         ("", "persistentvolumes") => {
             let spec = part(value, "spec");
             default(spec, "persistentVolumeReclaimPolicy", || json!("Retain"));
             default(spec, "volumeMode", || json!("Filesystem"));
         }
-        ("", "persistentvolumeclaims") => {
-            default(part(value, "spec"), "volumeMode", || json!("Filesystem"))
-        }
+        ("", "persistentvolumeclaims") => default(part(value, "spec"), "volumeMode", || json!("Filesystem")),
         ("storage.k8s.io", "csidrivers") => {
             let spec = part(value, "spec");
             default(spec, "attachRequired", || json!(true));
@@ -203,16 +175,8 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
         ("admissionregistration.k8s.io", "validatingadmissionpolicies") => policy_defaults(value),
         ("", "secrets") => secret_defaults(value),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
-            for subject in value
-                .get_mut("subjects")
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
-            {
-                let user = matches!(
-                    subject.get("kind").and_then(Value::as_str),
-                    Some("User" | "Group")
-                );
+            for subject in value.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+                let user = matches!(subject.get("kind").and_then(Value::as_str), Some("User" | "Group"));
                 if let (true, Some(fields)) = (user, subject.as_object_mut()) {
                     default(fields, "apiGroup", || json!("rbac.authorization.k8s.io"));
                 }
@@ -225,19 +189,11 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
 fn policy_defaults(value: &mut Value) {
     let spec = part(value, "spec");
     default(spec, "failurePolicy", || json!("Fail"));
-    if let Some(constraints) = spec
-        .get_mut("matchConstraints")
-        .and_then(Value::as_object_mut)
-    {
+    if let Some(constraints) = spec.get_mut("matchConstraints").and_then(Value::as_object_mut) {
         default(constraints, "matchPolicy", || json!("Equivalent"));
         default(constraints, "namespaceSelector", || json!({}));
         default(constraints, "objectSelector", || json!({}));
-        for rule in constraints
-            .get_mut("resourceRules")
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
+        for rule in constraints.get_mut("resourceRules").and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(rule) = rule.as_object_mut() {
                 default(rule, "scope", || json!("*"));
             }
@@ -253,8 +209,7 @@ fn secret_defaults(value: &mut Value) {
     if let Some(Value::Object(plain)) = fields.remove("stringData") {
         let data = fields.entry("data").or_insert_with(|| json!({}));
         for (name, text) in plain {
-            let encoded =
-                base64::engine::general_purpose::STANDARD.encode(text.as_str().unwrap_or_default());
+            let encoded = base64::engine::general_purpose::STANDARD.encode(text.as_str().unwrap_or_default());
             data[name] = encoded.into();
         }
     }
@@ -292,16 +247,12 @@ pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, 
     match resource.plural.as_str() {
         "namespaces" => {
             let name = meta_str(&value, "name").to_owned();
-            let labels = meta_mut(&mut value)
-                .entry("labels")
-                .or_insert_with(|| json!({}));
+            let labels = meta_mut(&mut value).entry("labels").or_insert_with(|| json!({}));
             labels["kubernetes.io/metadata.name"] = name.into();
             part(&mut value, "spec").insert("finalizers".into(), json!(["kubernetes"]));
         }
         "daemonsets" => {
-            let annotations = meta_mut(&mut value)
-                .entry("annotations")
-                .or_insert_with(|| json!({}));
+            let annotations = meta_mut(&mut value).entry("annotations").or_insert_with(|| json!({}));
             annotations["deprecated.daemonset.template.generation"] = "1".into();
         }
         "pods" => pod_defaults::admit(state, call, &mut value)?,
@@ -311,20 +262,10 @@ pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, 
     Ok(value)
 }
 
-pub fn on_update(
-    state: &State,
-    call: &Call,
-    old: &Value,
-    mut value: Value,
-) -> Result<Value, Refusal> {
+pub fn on_update(state: &State, call: &Call, old: &Value, mut value: Value) -> Result<Value, Refusal> {
     let resource = &call.resource;
     if let Some(custom) = &resource.custom {
-        return custom.admit(
-            resource,
-            value,
-            Some(old),
-            call.query.get("fieldValidation"),
-        );
+        return custom.admit(resource, value, Some(old), call.query.get("fieldValidation"));
     }
     if call.sub.is_empty() {
         spec_defaults(resource, &mut value);
@@ -337,14 +278,8 @@ pub fn on_update(
                     .and_then(Value::as_str)
                     .and_then(|t| t.parse::<u64>().ok())
                     .unwrap_or(1);
-                let now = if moved(old) == moved(&value) {
-                    before
-                } else {
-                    before + 1
-                };
-                let annotations = meta_mut(&mut value)
-                    .entry("annotations")
-                    .or_insert_with(|| json!({}));
+                let now = if moved(old) == moved(&value) { before } else { before + 1 };
+                let annotations = meta_mut(&mut value).entry("annotations").or_insert_with(|| json!({}));
                 annotations["deprecated.daemonset.template.generation"] = now.to_string().into();
             }
             _ => {}
@@ -354,12 +289,7 @@ pub fn on_update(
 }
 
 /// What follows from a committed write inside the server: CRDs start and stop to be served, roles are read again.
-pub fn after_write(
-    state: &mut State,
-    resource: &Resource,
-    old: Option<&Value>,
-    new: Option<&Value>,
-) {
+pub fn after_write(state: &mut State, resource: &Resource, old: Option<&Value>, new: Option<&Value>) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("apiextensions.k8s.io", "customresourcedefinitions") => super::crd::serve(state, old, new),
         ("rbac.authorization.k8s.io", _) => state.rbac.forget(),

@@ -14,8 +14,7 @@ pub fn parse(body: &[u8]) -> Result<Value, Refusal> {
         return Ok(value);
     }
     let text = std::str::from_utf8(body).unwrap_or_default();
-    serde_saphyr::from_str(text)
-        .map_err(|e| Refusal::bad_request(format!("error decoding YAML: {e}")))
+    serde_saphyr::from_str(text).map_err(|e| Refusal::bad_request(format!("error decoding YAML: {e}")))
 }
 
 fn merge(live: &mut Value, config: &Value, shape: Shape<'_>) {
@@ -99,8 +98,7 @@ fn remove(value: &mut Value, gone: &Set, kept: &Set) {
         };
         let Some(child) = child else { continue };
         remove(child, inner, others.unwrap_or(&empty));
-        let bare = child.as_object().is_some_and(Map::is_empty)
-            || child.as_array().is_some_and(Vec::is_empty);
+        let bare = child.as_object().is_some_and(Map::is_empty) || child.as_array().is_some_and(Vec::is_empty);
         if whole
             && bare
             && let (Value::Object(fields), Some(name)) = (&mut *value, step.strip_prefix("f:"))
@@ -136,28 +134,22 @@ fn conflict_refusal(conflicts: &[(String, Vec<String>)]) -> Refusal {
         [(who, paths)] if paths.len() == 1 => format!("conflict with {who}: {}", paths.concat()),
         [(who, paths)] => format!("conflicts with {who}:\n- {}", paths.join("\n- ")),
         many => {
-            let parts: Vec<String> = many
-                .iter()
-                .map(|(who, paths)| format!("conflicts with {who}:\n- {}", paths.join("\n- ")))
-                .collect();
+            let parts: Vec<String> =
+                many.iter().map(|(who, paths)| format!("conflicts with {who}:\n- {}", paths.join("\n- "))).collect();
             parts.join("\n")
         }
     };
     let plural = if total == 1 { "" } else { "s" };
-    let mut refusal = Refusal::new(
-        409,
-        "Conflict",
-        format!("Apply failed with {total} conflict{plural}: {text}"),
-    );
+    let mut refusal = Refusal::new(409, "Conflict", format!("Apply failed with {total} conflict{plural}: {text}"));
     let causes: Vec<Value> = conflicts
         .iter()
         .flat_map(|(who, paths)| {
-            paths.iter().map(move |p| json!({"reason": "FieldManagerConflict", "message": format!("conflict with {who}"), "field": p}))
+            paths
+                .iter()
+                .map(move |p| json!({"reason": "FieldManagerConflict", "message": format!("conflict with {who}"), "field": p}))
         })
         .collect();
-    refusal
-        .details
-        .insert("causes".into(), Value::Array(causes));
+    refusal.details.insert("causes".into(), Value::Array(causes));
     refusal
 }
 
@@ -167,16 +159,8 @@ fn describe(entry: &Value) -> String {
         "" => String::new(),
         sub => format!(" with subresource {sub:?}"),
     };
-    let time = if text("operation") == "Update" {
-        format!(" at {}", text("time"))
-    } else {
-        String::new()
-    };
-    format!(
-        "{:?}{subresource} using {}{time}",
-        text("manager"),
-        text("apiVersion")
-    )
+    let time = if text("operation") == "Update" { format!(" at {}", text("time")) } else { String::new() };
+    format!("{:?}{subresource} using {}{time}", text("manager"), text("apiVersion"))
 }
 
 /// The merged object and its new ownership entries.
@@ -193,12 +177,8 @@ pub fn apply(
         return Ok((config, vec![managed::new_entry("Apply", writer, mine)]));
     };
     let mut entries = managed::entries(live);
-    let before = entries
-        .iter()
-        .position(|e| managed::is_entry_of(e, "Apply", writer));
-    let last = before
-        .map(|at| managed::entry_set(&entries[at]))
-        .unwrap_or_default();
+    let before = entries.iter().position(|e| managed::is_entry_of(e, "Apply", writer));
+    let last = before.map(|at| managed::entry_set(&entries[at])).unwrap_or_default();
     if let Some(at) = before {
         entries.remove(at);
     }
@@ -239,9 +219,7 @@ pub fn apply(
     }
     let mut entry = managed::new_entry("Apply", writer, mine.clone());
     if last == mine
-        && let Some(old) = managed::entries(live)
-            .into_iter()
-            .find(|e| managed::is_entry_of(e, "Apply", writer))
+        && let Some(old) = managed::entries(live).into_iter().find(|e| managed::is_entry_of(e, "Apply", writer))
     {
         // An apply that changes nothing keeps its time, so that it is no write at all.
         entry["time"] = old.get("time").cloned().unwrap_or_default();

@@ -19,20 +19,10 @@ impl http_body::Body for SimBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match &mut *self {
-            Self::Full(bytes) => Poll::Ready(
-                bytes
-                    .take()
-                    .filter(|b| !b.is_empty())
-                    .map(|b| Ok(Frame::data(b))),
-            ),
-            Self::Stream(lines) => lines
-                .poll_recv(cx)
-                .map(|line| line.map(|b| Ok(Frame::data(b)))),
+            Self::Full(bytes) => Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
+            Self::Stream(lines) => lines.poll_recv(cx).map(|line| line.map(|b| Ok(Frame::data(b)))),
         }
     }
 

@@ -24,11 +24,7 @@ impl Identity {
     /// A client whose user carries the same name, member of `system:masters`.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
-        Self {
-            client: name.clone(),
-            user: name,
-            groups: vec!["system:masters".into(), "system:authenticated".into()],
-        }
+        Self { client: name.clone(), user: name, groups: vec!["system:masters".into(), "system:authenticated".into()] }
     }
 
     /// Another user under this client name, without special groups.
@@ -108,9 +104,7 @@ fn percent_decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
-        let hex = text
-            .get(at + 1..at + 3)
-            .and_then(|h| u8::from_str_radix(h, 16).ok());
+        let hex = text.get(at + 1..at + 3).and_then(|h| u8::from_str_radix(h, 16).ok());
         match (byte, hex) {
             (b'%', Some(value)) => {
                 out.push(value);
@@ -142,10 +136,7 @@ impl Query {
         Self { pairs }
     }
     pub fn get(&self, key: &str) -> &str {
-        self.pairs
-            .iter()
-            .find(|(k, _)| k == key)
-            .map_or("", |(_, v)| v.as_str())
+        self.pairs.iter().find(|(k, _)| k == key).map_or("", |(_, v)| v.as_str())
     }
     pub fn on(&self, key: &str) -> bool {
         matches!(self.get(key), "true" | "1")
@@ -184,21 +175,14 @@ impl Call {
             return Ok(Value::Null);
         }
         serde_json::from_slice(&self.body).map_err(|e| {
-            Refusal::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): {e}",
-                self.resource.kind
-            ))
+            Refusal::bad_request(format!("the object provided is unrecognized (must be of type {}): {e}", self.resource.kind))
         })
     }
 
     /// `pods`, `pods/status`, `daemonsets.apps`.
     pub fn resource_name(&self) -> String {
         let base = self.resource.group_resource();
-        if self.sub.is_empty() {
-            base
-        } else {
-            format!("{base}/{}", self.sub)
-        }
+        if self.sub.is_empty() { base } else { format!("{base}/{}", self.sub) }
     }
 
     /// The form of the version in the path, whatever the answer's media type.
@@ -225,11 +209,7 @@ pub enum Target {
 }
 
 pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
-    let parts: Vec<String> = path
-        .split('/')
-        .filter(|p| !p.is_empty())
-        .map(percent_decode)
-        .collect();
+    let parts: Vec<String> = path.split('/').filter(|p| !p.is_empty()).map(percent_decode).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (group, version, rest) = match parts.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
@@ -238,9 +218,7 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
     };
     let (namespace, plural, name, sub) = match rest {
         [] => return Ok(Target::Other),
-        ["namespaces", ns, sub @ ("status" | "finalize")] if group.is_empty() => {
-            ("", "namespaces", *ns, *sub)
-        }
+        ["namespaces", ns, sub @ ("status" | "finalize")] if group.is_empty() => ("", "namespaces", *ns, *sub),
         ["namespaces", ns] if group.is_empty() => ("", "namespaces", *ns, ""),
         ["namespaces", ns, plural] => (*ns, *plural, "", ""),
         ["namespaces", ns, plural, name] => (*ns, *plural, *name, ""),
@@ -250,10 +228,7 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
         [plural, name, sub] => ("", *plural, *name, *sub),
         _ => return Err(Refusal::no_such_path()),
     };
-    let resource = registry
-        .find(group, version, plural)
-        .ok_or_else(Refusal::no_such_path)?
-        .clone();
+    let resource = registry.find(group, version, plural).ok_or_else(Refusal::no_such_path)?.clone();
     if resource.namespaced == namespace.is_empty() && !name.is_empty() {
         return Err(Refusal::no_such_path());
     }
@@ -263,9 +238,7 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
     let known = match sub {
         "" => true,
         "status" => resource.has.status,
-        "scale" => {
-            resource.has.scale || resource.custom.as_ref().is_some_and(|c| c.scale.is_some())
-        }
+        "scale" => resource.has.scale || resource.custom.as_ref().is_some_and(|c| c.scale.is_some()),
         "eviction" | "binding" => resource.is_pod(),
         "finalize" => resource.is("", "namespaces"),
         _ => false,
@@ -273,12 +246,7 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
     if !known {
         return Err(Refusal::no_such_path());
     }
-    Ok(Target::Resource {
-        resource,
-        namespace: namespace.into(),
-        name: name.into(),
-        sub: sub.into(),
-    })
+    Ok(Target::Resource { resource, namespace: namespace.into(), name: name.into(), sub: sub.into() })
 }
 
 /// The verb of a method on a resource path.
@@ -301,17 +269,12 @@ pub fn verb(method: &Method, named: bool, sub: &str, query: &Query) -> Result<Ve
 const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 
 pub fn patch_type(headers: &HeaderMap, resource: &Resource) -> Result<PatchType, Refusal> {
-    let sent = headers
-        .get("content-type")
-        .and_then(|v| v.to_str().ok())
-        .unwrap_or_default();
+    let sent = headers.get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default();
     let plain = sent.split(';').next().unwrap_or_default().trim();
     match plain {
         "application/json-patch+json" => Ok(PatchType::Json),
         "application/merge-patch+json" => Ok(PatchType::Merge),
-        "application/strategic-merge-patch+json" if !resource.is_custom() => {
-            Ok(PatchType::Strategic)
-        }
+        "application/strategic-merge-patch+json" if !resource.is_custom() => Ok(PatchType::Strategic),
         "application/apply-patch+yaml" | "application/apply-patch+json" => Ok(PatchType::Apply),
         other => Err(Refusal::unsupported_media_type(other, PATCH_TYPES)),
     }
@@ -323,16 +286,9 @@ pub fn field_manager(query: &Query, headers: &HeaderMap, who: &Identity) -> Stri
     if !given.is_empty() {
         return given.to_owned();
     }
-    let agent = headers
-        .get("user-agent")
-        .and_then(|v| v.to_str().ok())
-        .unwrap_or_default();
+    let agent = headers.get("user-agent").and_then(|v| v.to_str().ok()).unwrap_or_default();
     let short = agent.split('/').next().unwrap_or_default();
-    if short.is_empty() {
-        who.client.clone()
-    } else {
-        short.to_owned()
-    }
+    if short.is_empty() { who.client.clone() } else { short.to_owned() }
 }
 
 #[cfg(test)]
@@ -343,12 +299,7 @@ mod tests {
     fn paths_are_told_apart() {
         let registry = Registry::builtin();
         let ask = |path: &str| match route(&registry, path) {
-            Ok(Target::Resource {
-                resource,
-                namespace,
-                name,
-                sub,
-            }) => {
+            Ok(Target::Resource { resource, namespace, name, sub }) => {
                 format!("{} {namespace}/{name} {sub}", resource.group_resource())
             }
             Ok(Target::Other) => "other".into(),
@@ -356,19 +307,10 @@ mod tests {
         };
         assert_eq!(ask("/api/v1/nodes/n1"), "nodes /n1 ");
         assert_eq!(ask("/api/v1/namespaces/a"), "namespaces /a ");
-        assert_eq!(
-            ask("/api/v1/namespaces/a/pods/p/eviction"),
-            "pods a/p eviction"
-        );
+        assert_eq!(ask("/api/v1/namespaces/a/pods/p/eviction"), "pods a/p eviction");
         assert_eq!(ask("/api/v1/pods"), "pods / ");
-        assert_eq!(
-            ask("/apis/apps/v1/namespaces/a/daemonsets/d/status"),
-            "daemonsets.apps a/d status"
-        );
-        assert_eq!(
-            ask("/apis/apps/v1/namespaces/a/daemonsets/d/eviction"),
-            "404"
-        );
+        assert_eq!(ask("/apis/apps/v1/namespaces/a/daemonsets/d/status"), "daemonsets.apps a/d status");
+        assert_eq!(ask("/apis/apps/v1/namespaces/a/daemonsets/d/eviction"), "404");
         assert_eq!(ask("/apis/none/v1/things"), "404");
         assert_eq!(ask("/apis"), "other");
         assert_eq!(ask("/api/v1/pods/p"), "404");

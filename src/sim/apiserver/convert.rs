@@ -20,22 +20,12 @@ pub enum Form {
     /// PartialObjectMetadata.
     Metadata,
     /// meta.k8s.io/v1 Table; true if the whole object is wanted in each row.
-    Table {
-        resource: std::sync::Arc<Resource>,
-        whole: bool,
-    },
+    Table { resource: std::sync::Arc<Resource>, whole: bool },
 }
 
 impl Form {
-    pub fn of(
-        headers: &HeaderMap,
-        include_object: &str,
-        resource: &std::sync::Arc<Resource>,
-    ) -> Self {
-        let accept = headers
-            .get("accept")
-            .and_then(|v| v.to_str().ok())
-            .unwrap_or_default();
+    pub fn of(headers: &HeaderMap, include_object: &str, resource: &std::sync::Arc<Resource>) -> Self {
+        let accept = headers.get("accept").and_then(|v| v.to_str().ok()).unwrap_or_default();
         // The first media type that can be served wins; protobuf cannot.
         for media in accept.split(',') {
             let media = media.replace(' ', "");
@@ -43,10 +33,7 @@ impl Form {
                 continue;
             }
             if media.contains("as=Table") && media.contains("v=v1") && !media.contains("v1beta1") {
-                return Self::Table {
-                    resource: resource.clone(),
-                    whole: include_object == "Object",
-                };
+                return Self::Table { resource: resource.clone(), whole: include_object == "Object" };
             }
             if media.contains("as=PartialObjectMetadata") && !media.contains("v1beta1") {
                 return Self::Metadata;
@@ -64,9 +51,7 @@ impl Form {
             return Self::EventsV1;
         }
         match &resource.custom {
-            Some(custom) if custom.storage_version != resource.version => {
-                Self::Version(resource.api_version())
-            }
+            Some(custom) if custom.storage_version != resource.version => Self::Version(resource.api_version()),
             _ => Self::Plain,
         }
     }
@@ -94,9 +79,7 @@ impl Form {
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
                 "metadata": value.get("metadata").cloned().unwrap_or_default(),
             })),
-            Self::Table { resource, whole } => {
-                Some(table::of(resource, std::slice::from_ref(value), *whole, ""))
-            }
+            Self::Table { resource, whole } => Some(table::of(resource, std::slice::from_ref(value), *whole, "")),
         }
     }
 
@@ -110,10 +93,7 @@ impl Form {
     pub fn watch_line(&self, kind: EventKind, stored: &Stored) -> Line {
         match self.render(&stored.value) {
             None => stored.watch_line(kind),
-            Some(value) => Line::One(Bytes::from(format!(
-                "{{\"type\":\"{}\",\"object\":{value}}}\n",
-                kind.as_str()
-            ))),
+            Some(value) => Line::One(Bytes::from(format!("{{\"type\":\"{}\",\"object\":{value}}}\n", kind.as_str()))),
         }
     }
 }
@@ -145,21 +125,11 @@ fn rename(value: Value, api_version: &str, name: impl Fn(&str) -> Option<&'stati
 }
 
 fn event_to_v1(value: Value) -> Value {
-    rename(value, "events.k8s.io/v1", |key| {
-        EVENT_NAMES
-            .iter()
-            .find(|(core, _)| *core == key)
-            .map(|(_, new)| *new)
-    })
+    rename(value, "events.k8s.io/v1", |key| EVENT_NAMES.iter().find(|(core, _)| *core == key).map(|(_, new)| *new))
 }
 
 fn event_to_core(value: Value) -> Value {
-    rename(value, "v1", |key| {
-        EVENT_NAMES
-            .iter()
-            .find(|(_, new)| *new == key)
-            .map(|(core, _)| *core)
-    })
+    rename(value, "v1", |key| EVENT_NAMES.iter().find(|(_, new)| *new == key).map(|(core, _)| *core))
 }
 
 /// A sent object in the form that is stored.

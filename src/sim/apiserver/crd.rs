@@ -45,9 +45,7 @@ thread_local! {
 
 fn has_rules(schema: &Value) -> bool {
     match schema {
-        Value::Object(fields) => {
-            fields.contains_key("x-kubernetes-validations") || fields.values().any(has_rules)
-        }
+        Value::Object(fields) => fields.contains_key("x-kubernetes-validations") || fields.values().any(has_rules),
         Value::Array(items) => items.iter().any(has_rules),
         _ => false,
     }
@@ -55,34 +53,16 @@ fn has_rules(schema: &Value) -> bool {
 
 impl CustomSchema {
     fn new(version: &Value, storage_version: &str) -> Self {
-        let schema = version
-            .get("schema")
-            .and_then(|s| s.get("openAPIV3Schema"))
-            .cloned()
-            .unwrap_or_else(|| json!({}));
+        let schema = version.get("schema").and_then(|s| s.get("openAPIV3Schema")).cloned().unwrap_or_else(|| json!({}));
         let compiled = has_rules(&schema).then(|| compile_schema(&schema));
-        let list = |field: &str| {
-            version
-                .get(field)
-                .and_then(Value::as_array)
-                .cloned()
-                .unwrap_or_default()
-        };
-        let text = |v: &Value, f: &str| {
-            v.get(f)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let list = |field: &str| version.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+        let text = |v: &Value, f: &str| v.get(f).and_then(Value::as_str).unwrap_or_default().to_owned();
         let trimmed = |path: String| path.trim_start_matches('.').to_owned();
         let scale = version.get("subresources").and_then(|s| s.get("scale"));
         Self {
             compiled,
             storage_version: storage_version.to_owned(),
-            selectable_fields: list("selectableFields")
-                .iter()
-                .map(|f| trimmed(text(f, "jsonPath")))
-                .collect(),
+            selectable_fields: list("selectableFields").iter().map(|f| trimmed(text(f, "jsonPath"))).collect(),
             scale: scale.map(|s| (text(s, "specReplicasPath"), text(s, "statusReplicasPath"))),
             columns: list("additionalPrinterColumns")
                 .iter()
@@ -98,15 +78,7 @@ impl CustomSchema {
 
     /// Why a rule of the CRD does not compile, if one does not.
     fn problems(&self) -> Vec<String> {
-        self.compiled
-            .as_ref()
-            .map(|c| {
-                c.compilation_errors()
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect()
-            })
-            .unwrap_or_default()
+        self.compiled.as_ref().map(|c| c.compilation_errors().iter().map(ToString::to_string).collect()).unwrap_or_default()
     }
 
     /// Pruned, defaulted and valid, or refused.
@@ -120,10 +92,7 @@ impl CustomSchema {
         let mut unknown = Vec::new();
         schema::prune(&self.schema, &mut value, "", true, &mut unknown);
         if field_validation == "Strict" && !unknown.is_empty() {
-            let list: Vec<String> = unknown
-                .iter()
-                .map(|p| format!("unknown field {p:?}"))
-                .collect();
+            let list: Vec<String> = unknown.iter().map(|p| format!("unknown field {p:?}")).collect();
             return Err(Refusal::bad_request(format!(
                 "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
                 resource.kind,
@@ -151,61 +120,33 @@ impl CustomSchema {
                     Some("FieldValueRequired") => format!("Required value: {}", e.message),
                     _ => format!("Invalid value: {}", e.message),
                 },
-                field: if e.field_path.is_empty() {
-                    "<nil>".into()
-                } else {
-                    e.field_path
-                },
+                field: if e.field_path.is_empty() { "<nil>".into() } else { e.field_path },
             }));
         }
-        if causes.is_empty() {
-            Ok(value)
-        } else {
-            Err(Refusal::invalid(
-                resource,
-                meta_str(&value, "name"),
-                &causes,
-            ))
-        }
+        if causes.is_empty() { Ok(value) } else { Err(Refusal::invalid(resource, meta_str(&value, "name"), &causes)) }
     }
 }
 
 fn text<'a>(value: &'a Value, path: &str) -> &'a str {
-    path.split('.')
-        .try_fold(value, |v, step| v.get(step))
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    path.split('.').try_fold(value, |v, step| v.get(step)).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn versions(crd: &Value) -> Vec<Value> {
-    crd.get("spec")
-        .and_then(|s| s.get("versions"))
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default()
+    crd.get("spec").and_then(|s| s.get("versions")).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
 fn storage_version(crd: &Value) -> String {
     let all = versions(crd);
     let stored = all.iter().find(|v| v.get("storage") == Some(&json!(true)));
-    stored
-        .map(|v| text(v, "name").to_owned())
-        .unwrap_or_default()
+    stored.map(|v| text(v, "name").to_owned()).unwrap_or_default()
 }
 
 /// Checks and completes a CRD, and accepts its names at once.
 pub fn establish(state: &State, crd: &mut Value) -> Result<(), Refusal> {
-    let resource = state
-        .registry
-        .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-        .cloned();
+    let resource = state.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned();
     let resource = resource.ok_or_else(Refusal::no_such_path)?;
     let name = meta_str(crd, "name").to_owned();
-    let expected = format!(
-        "{}.{}",
-        text(crd, "spec.names.plural"),
-        text(crd, "spec.group")
-    );
+    let expected = format!("{}.{}", text(crd, "spec.names.plural"), text(crd, "spec.group"));
     let mut causes = Vec::new();
     if name != expected {
         causes.push(Cause::invalid(
@@ -215,18 +156,12 @@ pub fn establish(state: &State, crd: &mut Value) -> Result<(), Refusal> {
     }
     let storage = storage_version(crd);
     if storage.is_empty() {
-        causes.push(Cause::invalid(
-            "spec.versions",
-            "Invalid value: must have exactly one version marked as storage version",
-        ));
+        causes.push(Cause::invalid("spec.versions", "Invalid value: must have exactly one version marked as storage version"));
     }
     for (n, version) in versions(crd).iter().enumerate() {
         for problem in CustomSchema::new(version, &storage).problems() {
             let field = format!("spec.versions[{n}].schema.openAPIV3Schema");
-            causes.push(Cause::invalid(
-                field,
-                format!("Invalid value: compilation failed: {problem}"),
-            ));
+            causes.push(Cause::invalid(field, format!("Invalid value: compilation failed: {problem}")));
         }
     }
     if !causes.is_empty() {
@@ -258,15 +193,8 @@ pub fn establish(state: &State, crd: &mut Value) -> Result<(), Refusal> {
 /// Follows a committed CRD: its versions are served, or no longer.
 pub fn serve(state: &mut State, old: Option<&Value>, new: Option<&Value>) {
     let Some(crd) = new.or(old) else { return };
-    let (group, plural) = (
-        text(crd, "spec.group").to_owned(),
-        text(crd, "spec.names.plural").to_owned(),
-    );
-    let table = state
-        .registry
-        .tables
-        .iter()
-        .position(|r| r.group == group && r.plural == plural);
+    let (group, plural) = (text(crd, "spec.group").to_owned(), text(crd, "spec.names.plural").to_owned());
+    let table = state.registry.tables.iter().position(|r| r.group == group && r.plural == plural);
     if new.is_none() {
         if let Some(table) = table {
             drop_objects(state, table);
@@ -278,21 +206,10 @@ pub fn serve(state: &mut State, old: Option<&Value>, new: Option<&Value>) {
     let storage = storage_version(crd);
     state.registry.remove(&group, &plural);
     let strings = |path: &str| -> Vec<String> {
-        let list = crd
-            .get("spec")
-            .and_then(|s| s.get("names"))
-            .and_then(|n| n.get(path))
-            .and_then(Value::as_array);
-        list.into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect()
+        let list = crd.get("spec").and_then(|s| s.get("names")).and_then(|n| n.get(path)).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    for version in versions(crd)
-        .iter()
-        .filter(|v| v.get("served") == Some(&json!(true)))
-    {
+    for version in versions(crd).iter().filter(|v| v.get("served") == Some(&json!(true))) {
         state.registry.add(Resource {
             group: group.clone(),
             version: text(version, "name").to_owned(),
@@ -304,9 +221,7 @@ pub fn serve(state: &mut State, old: Option<&Value>, new: Option<&Value>) {
             namespaced: text(crd, "spec.scope") == "Namespaced",
             table,
             has: Switches {
-                status: version
-                    .get("subresources")
-                    .is_some_and(|s| s.get("status").is_some()),
+                status: version.get("subresources").is_some_and(|s| s.get("status").is_some()),
                 generation: true,
                 ..Switches::default()
             },
@@ -315,10 +230,7 @@ pub fn serve(state: &mut State, old: Option<&Value>, new: Option<&Value>) {
     }
     while state.tables.len() < state.registry.tables.len() {
         let floor = state.rv;
-        state.tables.push(Table {
-            floor,
-            ..Table::default()
-        });
+        state.tables.push(Table { floor, ..Table::default() });
     }
 }
 

@@ -29,12 +29,7 @@ pub struct DeleteOptions {
 impl DeleteOptions {
     pub fn from_value(value: &Value) -> Self {
         let pre = |key: &str| {
-            value
-                .get("preconditions")
-                .and_then(|p| p.get(key))
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
+            value.get("preconditions").and_then(|p| p.get(key)).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
         let orphan = match value.get("orphanDependents").and_then(Value::as_bool) {
             Some(true) => "Orphan",
@@ -45,15 +40,8 @@ impl DeleteOptions {
             grace: value.get("gracePeriodSeconds").and_then(Value::as_i64),
             uid: pre("uid"),
             resource_version: pre("resourceVersion"),
-            propagation: value
-                .get("propagationPolicy")
-                .and_then(Value::as_str)
-                .unwrap_or(orphan)
-                .to_owned(),
-            dry_run: value
-                .get("dryRun")
-                .and_then(Value::as_array)
-                .is_some_and(|l| l.contains(&json!("All"))),
+            propagation: value.get("propagationPolicy").and_then(Value::as_str).unwrap_or(orphan).to_owned(),
+            dry_run: value.get("dryRun").and_then(Value::as_array).is_some_and(|l| l.contains(&json!("All"))),
         }
     }
 
@@ -67,10 +55,7 @@ impl DeleteOptions {
             out.propagation = call.query.get("propagationPolicy").to_owned();
         }
         out.dry_run |= call.query.dry_run();
-        if !matches!(
-            out.propagation.as_str(),
-            "" | "Orphan" | "Background" | "Foreground"
-        ) {
+        if !matches!(out.propagation.as_str(), "" | "Orphan" | "Background" | "Foreground") {
             let shown = &out.propagation;
             return Err(Refusal::new(
                 422,
@@ -85,16 +70,8 @@ impl DeleteOptions {
 }
 
 /// Conflicts of the two preconditions, with the wording of `resource` (the eviction handler says `Pod`).
-pub fn check_preconditions(
-    resource: &Resource,
-    object: &Value,
-    options: &DeleteOptions,
-) -> Result<(), Refusal> {
-    let (name, uid, rv) = (
-        meta_str(object, "name"),
-        meta_str(object, "uid"),
-        meta_str(object, "resourceVersion"),
-    );
+pub fn check_preconditions(resource: &Resource, object: &Value, options: &DeleteOptions) -> Result<(), Refusal> {
+    let (name, uid, rv) = (meta_str(object, "name"), meta_str(object, "uid"), meta_str(object, "resourceVersion"));
     if !options.uid.is_empty() && options.uid != uid {
         let why = format!(
             "the UID in the precondition ({}) does not match the UID in record ({uid}). The object might have been deleted and then recreated",
@@ -113,10 +90,7 @@ pub fn check_preconditions(
 }
 
 fn with_propagation(object: &mut Value, propagation: &str) {
-    let mut list: Vec<Value> = meta(object, "finalizers")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let mut list: Vec<Value> = meta(object, "finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
     let had = |name: &str, list: &[Value]| list.contains(&json!(name));
     let (orphan, foreground) = match propagation {
         "Orphan" => (true, false),
@@ -140,33 +114,20 @@ fn with_propagation(object: &mut Value, propagation: &str) {
 }
 
 fn mark(object: &mut Value, now: Timestamp, grace: i64) {
-    let at = now
-        .checked_add(SignedDuration::from_secs(grace))
-        .unwrap_or(now);
+    let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
     let metadata = meta_mut(object);
     metadata.insert("deletionTimestamp".into(), seconds(at).into());
     metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
-    if let Some(generation) = metadata
-        .get("generation")
-        .and_then(Value::as_i64)
-        .filter(|g| *g > 0)
-    {
+    if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|g| *g > 0) {
         metadata.insert("generation".into(), (generation + 1).into());
     }
 }
 
 /// Seconds that a pod gets: asked, or its own; none when nothing can run.
 fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
-    let own = pod
-        .get("spec")
-        .and_then(|s| s.get("terminationGracePeriodSeconds"))
-        .and_then(Value::as_i64)
-        .unwrap_or(30);
+    let own = pod.get("spec").and_then(|s| s.get("terminationGracePeriodSeconds")).and_then(Value::as_i64).unwrap_or(30);
     let grace = asked.unwrap_or(own);
-    let phase = pod
-        .get("status")
-        .and_then(|s| s.get("phase"))
-        .and_then(Value::as_str);
+    let phase = pod.get("status").and_then(|s| s.get("phase")).and_then(Value::as_str);
     if node_name(pod).is_none() || matches!(phase, Some("Succeeded" | "Failed")) {
         return 0;
     }
@@ -174,9 +135,7 @@ fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
 }
 
 fn shorten(object: &mut Value, grace: i64) {
-    let old = meta(object, "deletionGracePeriodSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
+    let old = meta(object, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
     let at: Option<Timestamp> = meta_str(object, "deletionTimestamp").parse().ok();
     if let Some(at) = at.and_then(|t| t.checked_add(SignedDuration::from_secs(grace - old)).ok()) {
         let metadata = meta_mut(object);
@@ -201,10 +160,7 @@ pub fn delete_one(
     key: &Key,
     options: &DeleteOptions,
 ) -> Result<Outcome, Refusal> {
-    let old = state
-        .get(resource, key)
-        .cloned()
-        .ok_or_else(|| Refusal::not_found(resource, &key.1))?;
+    let old = state.get(resource, key).cloned().ok_or_else(|| Refusal::not_found(resource, &key.1))?;
     check_preconditions(resource, &old.value, options)?;
     let now = state.clock.now();
     let mut new = (*old.value).clone();
@@ -216,9 +172,7 @@ pub fn delete_one(
     if resource.is_pod() {
         let grace = pod_grace(&old.value, options.grace);
         if terminating {
-            let current = meta(&old.value, "deletionGracePeriodSeconds")
-                .and_then(Value::as_i64)
-                .unwrap_or(0);
+            let current = meta(&old.value, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
             if current > 0 {
                 if options.grace.is_none() || grace >= current {
                     return Ok(Outcome::Marked(old));
@@ -231,18 +185,10 @@ pub fn delete_one(
     } else if !terminating {
         mark(&mut new, now, 0);
     }
-    let waits = has_finalizers(&new)
-        || meta(&new, "deletionGracePeriodSeconds")
-            .and_then(Value::as_i64)
-            .unwrap_or(0)
-            > 0;
+    let waits = has_finalizers(&new) || meta(&new, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) > 0;
     if options.dry_run {
         let shown = Arc::new(Stored::new(new, old.rv, false));
-        return Ok(if waits {
-            Outcome::Marked(shown)
-        } else {
-            Outcome::Gone(shown)
-        });
+        return Ok(if waits { Outcome::Marked(shown) } else { Outcome::Gone(shown) });
     }
     if waits {
         return finish(state, call, &old, new).map(Outcome::Marked);
@@ -262,11 +208,7 @@ fn delete_namespace(
     if is_terminating(&old.value) {
         let why = "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.";
         return match state.registry.find("", "v1", "namespaces").cloned() {
-            Some(resource) => Err(Refusal::conflict(
-                &resource,
-                meta_str(&old.value, "name"),
-                why,
-            )),
+            Some(resource) => Err(Refusal::conflict(&resource, meta_str(&old.value, "name"), why)),
             None => Err(Refusal::no_such_path()),
         };
     }
@@ -282,24 +224,20 @@ fn delete_namespace(
 pub fn delete(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let options = DeleteOptions::of(call)?;
     let resource = call.resource.clone();
-    Ok(
-        match delete_one(state, call, &resource, &call.key(), &options)? {
-            Outcome::Marked(stored) => Reply::stored(200, call, &stored),
-            Outcome::Gone(stored) if resource.has.delete_returns_object => {
-                Reply::stored(200, call, &stored)
+    Ok(match delete_one(state, call, &resource, &call.key(), &options)? {
+        Outcome::Marked(stored) => Reply::stored(200, call, &stored),
+        Outcome::Gone(stored) if resource.has.delete_returns_object => Reply::stored(200, call, &stored),
+        Outcome::Gone(stored) => {
+            let mut details = json!({"name": call.name, "kind": resource.plural, "uid": meta_str(&stored.value, "uid")});
+            if !resource.group.is_empty() {
+                details["group"] = resource.group.clone().into();
             }
-            Outcome::Gone(stored) => {
-                let mut details = json!({"name": call.name, "kind": resource.plural, "uid": meta_str(&stored.value, "uid")});
-                if !resource.group.is_empty() {
-                    details["group"] = resource.group.clone().into();
-                }
-                Reply::value(
-                    200,
-                    &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
-                )
-            }
-        },
-    )
+            Reply::value(
+                200,
+                &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
+            )
+        }
+    })
 }
 
 pub fn delete_collection(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
@@ -313,9 +251,7 @@ pub fn delete_collection(state: &mut State, call: &Call) -> Result<Reply, Refusa
     let mut items = Vec::new();
     for key in keys {
         match delete_one(state, call, &resource, &key, &options) {
-            Ok(Outcome::Gone(stored) | Outcome::Marked(stored)) => {
-                items.push((*stored.value).clone())
-            }
+            Ok(Outcome::Gone(stored) | Outcome::Marked(stored)) => items.push((*stored.value).clone()),
             Err(refusal) if refusal.code == 404 => {}
             Err(refusal) => return Err(refusal),
         }

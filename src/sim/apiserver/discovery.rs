@@ -13,16 +13,7 @@ fn verbs(resource: &Resource) -> Value {
     if resource.has.create_only {
         return json!(["create"]);
     }
-    json!([
-        "create",
-        "delete",
-        "deletecollection",
-        "get",
-        "list",
-        "patch",
-        "update",
-        "watch"
-    ])
+    json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"])
 }
 
 fn subresources(resource: &Resource) -> Vec<(&'static str, Value, Value)> {
@@ -32,33 +23,18 @@ fn subresources(resource: &Resource) -> Vec<(&'static str, Value, Value)> {
         out.push(("status", own, json!(["get", "patch", "update"])));
     }
     if resource.has.scale || resource.custom.as_ref().is_some_and(|c| c.scale.is_some()) {
-        out.push((
-            "scale",
-            json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}),
-            json!(["get", "patch", "update"]),
-        ));
+        out.push(("scale", json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}), json!(["get", "patch", "update"])));
     }
     if resource.is_pod() {
-        out.push((
-            "eviction",
-            json!({"group": "policy", "version": "v1", "kind": "Eviction"}),
-            json!(["create"]),
-        ));
-        out.push((
-            "binding",
-            json!({"group": "", "version": "", "kind": "Binding"}),
-            json!(["create"]),
-        ));
+        out.push(("eviction", json!({"group": "policy", "version": "v1", "kind": "Eviction"}), json!(["create"])));
+        out.push(("binding", json!({"group": "", "version": "", "kind": "Binding"}), json!(["create"])));
     }
     out
 }
 
 fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut out = Vec::new();
-    for resource in registry
-        .all()
-        .filter(|r| r.group == group && r.version == version)
-    {
+    for resource in registry.all().filter(|r| r.group == group && r.version == version) {
         let mut entry = json!({
             "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": verbs(resource),
@@ -85,13 +61,8 @@ fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Valu
     if out.is_empty() {
         return None;
     }
-    let group_version = if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    };
-    let mut list =
-        json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": out});
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": out});
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
@@ -114,10 +85,7 @@ fn groups(registry: &Registry) -> BTreeMap<String, Vec<String>> {
 }
 
 fn group_entry(group: &str, versions: &[String]) -> Value {
-    let list: Vec<Value> = versions
-        .iter()
-        .map(|v| json!({"groupVersion": format!("{group}/{v}"), "version": v}))
-        .collect();
+    let list: Vec<Value> = versions.iter().map(|v| json!({"groupVersion": format!("{group}/{v}"), "version": v})).collect();
     json!({"name": group, "versions": list, "preferredVersion": list.first()})
 }
 
@@ -158,7 +126,8 @@ fn aggregated(registry: &Registry, core: bool) -> Value {
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let metadata = if core { json!({"creationTimestamp": null}) } else { json!({"name": group, "creationTimestamp": null}) };
+            let metadata =
+                if core { json!({"creationTimestamp": null}) } else { json!({"name": group, "creationTimestamp": null}) };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -167,10 +136,7 @@ fn aggregated(registry: &Registry, core: bool) -> Value {
 
 /// Answers a path that names no resource.
 pub fn answer(registry: &Registry, path: &str, headers: &HeaderMap) -> Result<Reply, Refusal> {
-    let accept = headers
-        .get("accept")
-        .and_then(|v| v.to_str().ok())
-        .unwrap_or_default();
+    let accept = headers.get("accept").and_then(|v| v.to_str().ok()).unwrap_or_default();
     let wants_aggregated = accept.contains("as=APIGroupDiscoveryList") && accept.contains("v=v2;");
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     let value = match parts.as_slice() {
@@ -187,16 +153,11 @@ pub fn answer(registry: &Registry, path: &str, headers: &HeaderMap) -> Result<Re
             json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
         }
         ["apis"] => {
-            let list: Vec<Value> = groups(registry)
-                .iter()
-                .filter(|(g, _)| !g.is_empty())
-                .map(|(g, v)| group_entry(g, v))
-                .collect();
+            let list: Vec<Value> =
+                groups(registry).iter().filter(|(g, _)| !g.is_empty()).map(|(g, v)| group_entry(g, v)).collect();
             json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list})
         }
-        ["api", version] => {
-            resource_list(registry, "", version).ok_or_else(Refusal::no_such_path)?
-        }
+        ["api", version] => resource_list(registry, "", version).ok_or_else(Refusal::no_such_path)?,
         ["apis", group] => {
             let all = groups(registry);
             let versions = all.get(*group).ok_or_else(Refusal::no_such_path)?;
@@ -205,9 +166,7 @@ pub fn answer(registry: &Registry, path: &str, headers: &HeaderMap) -> Result<Re
             entry["apiVersion"] = "v1".into();
             entry
         }
-        ["apis", group, version] => {
-            resource_list(registry, group, version).ok_or_else(Refusal::no_such_path)?
-        }
+        ["apis", group, version] => resource_list(registry, group, version).ok_or_else(Refusal::no_such_path)?,
         _ => return Err(Refusal::no_such_path()),
     };
     Ok(Reply::value(200, &value))
@@ -215,10 +174,7 @@ pub fn answer(registry: &Registry, path: &str, headers: &HeaderMap) -> Result<Re
 
 /// The media type of an answer that is not plain JSON.
 pub fn content_type(headers: &HeaderMap, path: &str) -> Option<&'static str> {
-    let accept = headers
-        .get("accept")
-        .and_then(|v| v.to_str().ok())
-        .unwrap_or_default();
+    let accept = headers.get("accept").and_then(|v| v.to_str().ok()).unwrap_or_default();
     if path.starts_with("/healthz") || path.starts_with("/livez") || path.starts_with("/readyz") {
         return Some("text/plain; charset=utf-8");
     }

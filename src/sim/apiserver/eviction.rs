@@ -31,23 +31,16 @@ const CANNOT: &str = "Cannot evict pod as it would violate the pod's disruption 
 const MAX_DISRUPTED: usize = 2000;
 
 fn success() -> Reply {
-    Reply::value(
-        201,
-        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-    )
+    Reply::value(201, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
 }
 
 fn phase(pod: &Value) -> &str {
-    pod.get("status")
-        .and_then(|s| s.get("phase"))
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    pod.get("status").and_then(|s| s.get("phase")).and_then(Value::as_str).unwrap_or_default()
 }
 
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     let list = object.get("status")?.get("conditions")?.as_array()?;
-    list.iter()
-        .find(|c| c.get("type").and_then(Value::as_str) == Some(kind))
+    list.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))
 }
 
 fn is_ready(pod: &Value) -> bool {
@@ -60,18 +53,12 @@ fn ignores_budgets(pod: &Value) -> bool {
 }
 
 fn being_processed(name: &str) -> Refusal {
-    Refusal::too_many(CANNOT, Some(10)).with_cause(
-        "DisruptionBudget",
-        format!("The disruption budget {name} is still being processed by the server."),
-    )
+    Refusal::too_many(CANNOT, Some(10))
+        .with_cause("DisruptionBudget", format!("The disruption budget {name} is still being processed by the server."))
 }
 
 fn number(budget: &Value, part: &str, field: &str) -> i64 {
-    budget
-        .get(part)
-        .and_then(|s| s.get(field))
-        .and_then(Value::as_i64)
-        .unwrap_or(0)
+    budget.get(part).and_then(|s| s.get(field)).and_then(Value::as_i64).unwrap_or(0)
 }
 
 fn why_blocked(budget: &Value, name: &str) -> String {
@@ -79,16 +66,8 @@ fn why_blocked(budget: &Value, name: &str) -> String {
         let text = |f: &str| c.get(f).and_then(Value::as_str).unwrap_or_default();
         text("status") == "False" && !text("message").is_empty()
     });
-    let text = |c: &Value, f: &str| {
-        c.get(f)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let (healthy, needed) = (
-        number(budget, "status", "currentHealthy"),
-        number(budget, "status", "desiredHealthy"),
-    );
+    let text = |c: &Value, f: &str| c.get(f).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (healthy, needed) = (number(budget, "status", "currentHealthy"), number(budget, "status", "desiredHealthy"));
     match failed {
         Some(c) if text(c, "reason") == "SyncFailed" => {
             format!(
@@ -96,9 +75,7 @@ fn why_blocked(budget: &Value, name: &str) -> String {
                 text(c, "message")
             )
         }
-        _ if healthy <= needed => format!(
-            "The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
-        ),
+        _ if healthy <= needed => format!("The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"),
         Some(c) => {
             format!(
                 "The disruption budget {name} does not allow evicting pods currently ({}): {}",
@@ -120,15 +97,8 @@ fn set_condition(object: &mut Value, mut new: Value, now: &str) {
     match list.iter().position(same) {
         Some(at) => {
             let moved = list.get(at).and_then(|c| c.get("status")) != new.get("status");
-            let since = list
-                .get(at)
-                .and_then(|c| c.get("lastTransitionTime"))
-                .cloned();
-            new["lastTransitionTime"] = if moved {
-                now.into()
-            } else {
-                since.unwrap_or_else(|| now.into())
-            };
+            let since = list.get(at).and_then(|c| c.get("lastTransitionTime")).cloned();
+            new["lastTransitionTime"] = if moved { now.into() } else { since.unwrap_or_else(|| now.into()) };
             list[at] = new;
         }
         None => {
@@ -145,26 +115,13 @@ fn server_write(
     old: &Arc<Stored>,
     mut new: Value,
 ) -> Result<Arc<Stored>, Refusal> {
-    if !state
-        .config
-        .no_managed_fields
-        .contains(&resource.group_resource())
-    {
+    if !state.config.no_managed_fields.contains(&resource.group_resource()) {
         let changes = managed::diff(resource, &old.value, &new);
         let (api_version, now) = (resource.api_version(), state.now_text());
-        let writer = Writer {
-            manager: "kube-apiserver",
-            subresource: "status",
-            api_version: &api_version,
-            now: &now,
-        };
+        let writer = Writer { manager: "kube-apiserver", subresource: "status", api_version: &api_version, now: &now };
         managed::track_update(&mut new, managed::entries(&old.value), &changes, &writer);
     }
-    let call = Call {
-        resource: resource.clone(),
-        sub: "eviction".into(),
-        ..call.clone()
-    };
+    let call = Call { resource: resource.clone(), sub: "eviction".into(), ..call.clone() };
     finish(state, &call, old, new)
 }
 
@@ -177,9 +134,7 @@ fn check_and_decrement(
     dry_run: bool,
 ) -> Result<(), Refusal> {
     let name = meta_str(&budget.value, "name").to_owned();
-    let generation = meta(&budget.value, "generation")
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
+    let generation = meta(&budget.value, "generation").and_then(Value::as_i64).unwrap_or(0);
     if number(&budget.value, "status", "observedGeneration") < generation {
         return Err(being_processed(&name));
     }
@@ -193,17 +148,10 @@ fn check_and_decrement(
         )
     };
     if allowed < 0 {
-        return Err(forbidden(
-            "pdb disruptions allowed is negative",
-            "pdb disruptions allowed is negative",
-        ));
+        return Err(forbidden("pdb disruptions allowed is negative", "pdb disruptions allowed is negative"));
     }
-    let disrupted = budget
-        .value
-        .get("status")
-        .and_then(|s| s.get("disruptedPods"))
-        .and_then(Value::as_object)
-        .map_or(0, |m| m.len());
+    let disrupted =
+        budget.value.get("status").and_then(|s| s.get("disruptedPods")).and_then(Value::as_object).map_or(0, |m| m.len());
     if disrupted > MAX_DISRUPTED {
         return Err(forbidden(
             "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
@@ -211,8 +159,7 @@ fn check_and_decrement(
         ));
     }
     if allowed == 0 {
-        return Err(Refusal::too_many(CANNOT, None)
-            .with_cause("DisruptionBudget", why_blocked(&budget.value, &name)));
+        return Err(Refusal::too_many(CANNOT, None).with_cause("DisruptionBudget", why_blocked(&budget.value, &name)));
     }
     if dry_run {
         return Ok(());
@@ -232,19 +179,11 @@ fn check_and_decrement(
 }
 
 /// Marks the pod as disrupted, then deletes it.
-fn mark_and_delete(
-    state: &mut State,
-    call: &Call,
-    key: &Key,
-    options: &DeleteOptions,
-) -> Result<(), Refusal> {
+fn mark_and_delete(state: &mut State, call: &Call, key: &Key, options: &DeleteOptions) -> Result<(), Refusal> {
     let pods = call.resource.clone();
     let mut options = options.clone();
     if !options.dry_run {
-        let old = state
-            .get(&pods, key)
-            .cloned()
-            .ok_or_else(|| Refusal::not_found(&pods, &key.1))?;
+        let old = state.get(&pods, key).cloned().ok_or_else(|| Refusal::not_found(&pods, &key.1))?;
         let mut as_pod = Resource::clone(&pods);
         as_pod.plural = "Pod".into();
         check_preconditions(&as_pod, &old.value, &options)?;
@@ -270,9 +209,7 @@ fn budgets_of(state: &State, pod: &Value) -> Vec<Arc<Stored>> {
     };
     let namespace = meta_str(pod, "namespace");
     super::watch::scoped(&state.table(resource).objects, None, namespace, None)
-        .filter(|(_, b)| {
-            label_selector_matches(b.value.get("spec").and_then(|s| s.get("selector")), pod)
-        })
+        .filter(|(_, b)| label_selector_matches(b.value.get("spec").and_then(|s| s.get("selector")), pod))
         .map(|(_, b)| b.clone())
         .collect()
 }
@@ -281,10 +218,7 @@ fn options_of(call: &Call) -> Result<DeleteOptions, Refusal> {
     let body = call.body_json()?;
     let name = meta_str(&body, "name");
     if !name.is_empty() && name != call.name {
-        let message = format!(
-            "name in URL does not match name in Eviction object: {name:?} != {:?}",
-            call.name
-        );
+        let message = format!("name in URL does not match name in Eviction object: {name:?} != {:?}", call.name);
         return Err(Refusal::bad_request(message));
     }
     let mut options = DeleteOptions::from_value(body.get("deleteOptions").unwrap_or(&Value::Null));
@@ -304,10 +238,7 @@ fn try_evict(state: &mut State, call: &Call, attempt: u32) -> Result<Progress, R
     state.rbac_check(call)?;
     let original = options_of(call)?;
     let key = call.key();
-    let pod = state
-        .get(&call.resource, &key)
-        .cloned()
-        .ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
+    let pod = state.get(&call.resource, &key).cloned().ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
     if ignores_budgets(&pod.value) {
         let mut options = original.clone();
         if phase(&pod.value) == "Pending" && options.resource_version.is_empty() {
@@ -315,11 +246,7 @@ fn try_evict(state: &mut State, call: &Call, attempt: u32) -> Result<Progress, R
         }
         return match mark_and_delete(state, call, &key, &options) {
             Ok(()) => Ok(Progress::Done(Ok(success()))),
-            Err(refusal)
-                if refusal.reason == "Conflict"
-                    && original.resource_version.is_empty()
-                    && attempt + 1 < RETRIES =>
-            {
+            Err(refusal) if refusal.reason == "Conflict" && original.resource_version.is_empty() && attempt + 1 < RETRIES => {
                 Ok(Progress::Again(RETRY_AFTER))
             }
             Err(refusal) => Err(refusal),
@@ -333,23 +260,13 @@ fn try_evict(state: &mut State, call: &Call, attempt: u32) -> Result<Progress, R
         [] => {}
         [budget] => {
             budget_name = meta_str(&budget.value, "name").to_owned();
-            let policy = budget
-                .value
-                .get("spec")
-                .and_then(|s| s.get("unhealthyPodEvictionPolicy"))
-                .and_then(Value::as_str);
-            let (healthy, needed) = (
-                number(&budget.value, "status", "currentHealthy"),
-                number(&budget.value, "status", "desiredHealthy"),
-            );
-            unready_allowed = !is_ready(&pod.value)
-                && (policy == Some("AlwaysAllow") || (healthy >= needed && needed > 0));
+            let policy = budget.value.get("spec").and_then(|s| s.get("unhealthyPodEvictionPolicy")).and_then(Value::as_str);
+            let (healthy, needed) =
+                (number(&budget.value, "status", "currentHealthy"), number(&budget.value, "status", "desiredHealthy"));
+            unready_allowed = !is_ready(&pod.value) && (policy == Some("AlwaysAllow") || (healthy >= needed && needed > 0));
             if !unready_allowed {
-                let resource = state
-                    .registry
-                    .find("policy", "v1", "poddisruptionbudgets")
-                    .cloned()
-                    .ok_or_else(Refusal::no_such_path)?;
+                let resource =
+                    state.registry.find("policy", "v1", "poddisruptionbudgets").cloned().ok_or_else(Refusal::no_such_path)?;
                 check_and_decrement(state, call, &resource, budget, original.dry_run)?;
             }
         }
@@ -363,11 +280,7 @@ fn try_evict(state: &mut State, call: &Call, attempt: u32) -> Result<Progress, R
     }
     match mark_and_delete(state, call, &key, &options) {
         Ok(()) => Ok(Progress::Done(Ok(success()))),
-        Err(refusal)
-            if refusal.reason == "Conflict"
-                && unready_allowed
-                && original.resource_version.is_empty() =>
-        {
+        Err(refusal) if refusal.reason == "Conflict" && unready_allowed && original.resource_version.is_empty() => {
             Err(being_processed(&budget_name))
         }
         Err(refusal) => Err(refusal),
@@ -377,38 +290,21 @@ fn try_evict(state: &mut State, call: &Call, attempt: u32) -> Result<Progress, R
 /// `POST pods/NAME/binding`.
 pub fn bind(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let body = call.body_json()?;
-    let target = body
-        .get("target")
-        .and_then(|t| t.get("name"))
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let target = body.get("target").and_then(|t| t.get("name")).and_then(Value::as_str).unwrap_or_default();
     if target.is_empty() {
-        return Err(Refusal::invalid(
-            &call.resource,
-            &call.name,
-            &[Cause::required("target.name", "")],
-        ));
+        return Err(Refusal::invalid(&call.resource, &call.name, &[Cause::required("target.name", "")]));
     }
-    let old = state
-        .get(&call.resource, &call.key())
-        .cloned()
-        .ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
+    let old = state.get(&call.resource, &call.key()).cloned().ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
     let uid = meta_str(&body, "uid");
     if !uid.is_empty() && uid != meta_str(&old.value, "uid") {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            meta_str(&old.value, "uid")
-        );
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta_str(&old.value, "uid"));
         return Err(Refusal::conflict(&call.resource, &call.name, &why));
     }
     if is_terminating(&old.value) {
         return Err(Refusal::conflict(
             &call.resource,
             &call.name,
-            &format!(
-                "pod {} is being deleted, cannot be assigned to a host",
-                call.name
-            ),
+            &format!("pod {} is being deleted, cannot be assigned to a host", call.name),
         ));
     }
     if let Some(node) = super::store::node_name(&old.value) {
@@ -418,22 +314,13 @@ pub fn bind(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let mut new = (*old.value).clone();
     new["spec"]["nodeName"] = target.into();
     if let Some(annotations) = meta(&body, "annotations").and_then(Value::as_object) {
-        let into = meta_mut(&mut new)
-            .entry("annotations")
-            .or_insert_with(|| json!({}));
+        let into = meta_mut(&mut new).entry("annotations").or_insert_with(|| json!({}));
         for (key, value) in annotations {
             into[key] = value.clone();
         }
     }
     let now = state.now_text();
-    set_condition(
-        &mut new,
-        json!({"type": "PodScheduled", "status": "True"}),
-        &now,
-    );
+    set_condition(&mut new, json!({"type": "PodScheduled", "status": "True"}), &now);
     finish(state, call, &old, new)?;
-    Ok(Reply::value(
-        201,
-        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-    ))
+    Ok(Reply::value(201, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})))
 }

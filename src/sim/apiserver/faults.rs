@@ -117,22 +117,10 @@ impl Matcher {
         Self::default()
     }
     pub fn writes() -> Self {
-        Self {
-            verbs: vec![
-                Verb::Create,
-                Verb::Update,
-                Verb::Patch,
-                Verb::Delete,
-                Verb::DeleteCollection,
-            ],
-            ..Self::default()
-        }
+        Self { verbs: vec![Verb::Create, Verb::Update, Verb::Patch, Verb::Delete, Verb::DeleteCollection], ..Self::default() }
     }
     pub fn verb(verb: Verb) -> Self {
-        Self {
-            verbs: vec![verb],
-            ..Self::default()
-        }
+        Self { verbs: vec![verb], ..Self::default() }
     }
     #[must_use]
     pub fn client(mut self, client: impl Into<String>) -> Self {
@@ -161,15 +149,11 @@ impl Matcher {
     }
 
     fn matches(&self, seen: &Seen<'_>) -> bool {
-        let same =
-            |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|w| w == have);
-        let resource_ok = self
-            .resource
-            .as_deref()
-            .is_none_or(|w| match w.strip_suffix('*') {
-                Some(start) => seen.resource.starts_with(start),
-                None => w == seen.resource,
-            });
+        let same = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|w| w == have);
+        let resource_ok = self.resource.as_deref().is_none_or(|w| match w.strip_suffix('*') {
+            Some(start) => seen.resource.starts_with(start),
+            None => w == seen.resource,
+        });
         same(&self.client, seen.client)
             && same(&self.user, seen.user)
             && same(&self.namespace, seen.namespace)
@@ -200,15 +184,7 @@ pub struct Fault {
 impl Fault {
     /// Strikes every matching request, once.
     pub fn once(matcher: Matcher, action: Action) -> Self {
-        Self {
-            matcher,
-            action,
-            permille: 1000,
-            skip: 0,
-            times: 1,
-            from: Duration::ZERO,
-            until: Duration::MAX,
-        }
+        Self { matcher, action, permille: 1000, skip: 0, times: 1, from: Duration::ZERO, until: Duration::MAX }
     }
     #[must_use]
     pub fn times(mut self, times: u64) -> Self {
@@ -251,13 +227,7 @@ pub struct Faults {
 impl Faults {
     pub fn new(seed: u64, rules: Vec<Fault>) -> Self {
         let zeros = vec![0; rules.len()];
-        Self {
-            matched: zeros.clone(),
-            struck: zeros,
-            rules,
-            dice: Dice::new(seed).fork("faults"),
-            spared: Vec::new(),
-        }
+        Self { matched: zeros.clone(), struck: zeros, rules, dice: Dice::new(seed).fork("faults"), spared: Vec::new() }
     }
 
     /// No faults at all.
@@ -276,12 +246,7 @@ impl Faults {
         for before_response in [true, false] {
             let mut matcher = Matcher::writes();
             matcher.client = client.map(str::to_owned);
-            rules.push(
-                Fault::once(matcher, Action::Crash { before_response })
-                    .permille(20)
-                    .times(3)
-                    .until(until),
-            );
+            rules.push(Fault::once(matcher, Action::Crash { before_response }).permille(20).times(3).until(until));
         }
         Self::new(seed, rules)
     }
@@ -301,17 +266,8 @@ impl FaultPlan for Faults {
         if self.spared.iter().any(|c| c == seen.client) {
             return None;
         }
-        for ((rule, matched), struck) in self
-            .rules
-            .iter()
-            .zip(&mut self.matched)
-            .zip(&mut self.struck)
-        {
-            if *struck >= rule.times
-                || seen.at < rule.from
-                || seen.at >= rule.until
-                || !rule.matcher.matches(seen)
-            {
+        for ((rule, matched), struck) in self.rules.iter().zip(&mut self.matched).zip(&mut self.struck) {
+            if *struck >= rule.times || seen.at < rule.from || seen.at >= rule.until || !rule.matcher.matches(seen) {
                 continue;
             }
             *matched += 1;
@@ -340,48 +296,19 @@ const SECOND: Duration = Duration::from_secs(1);
 
 const FLAKY: &[Line] = &[
     (On::Writes, 20, 40, Action::Conflict409),
-    (
-        On::Any,
-        10,
-        40,
-        Action::TooMany429 {
-            retry_after: Some(1),
-        },
-    ),
+    (On::Any, 10, 40, Action::TooMany429 { retry_after: Some(1) }),
     (On::Any, 10, 30, Action::Status(503)),
     (On::Any, 5, 20, Action::Status(500)),
     (On::Any, 20, 60, Action::Delay(SECOND)),
-    (
-        On::Watches,
-        100,
-        20,
-        Action::CutWatch {
-            after: Duration::from_secs(20),
-        },
-    ),
-    (
-        On::Watches,
-        200,
-        40,
-        Action::LagWatch {
-            constant: Duration::from_millis(50),
-            spread: Duration::from_millis(500),
-        },
-    ),
+    (On::Watches, 100, 20, Action::CutWatch { after: Duration::from_secs(20) }),
+    (On::Watches, 200, 40, Action::LagWatch { constant: Duration::from_millis(50), spread: Duration::from_millis(500) }),
 ];
 
 const HOSTILE: &[Line] = &[
     (On::Writes, 40, 100, Action::Conflict409),
     (On::Writes, 30, 60, Action::AppliedButResponseLost),
     (On::Any, 20, 80, Action::TooMany429 { retry_after: None }),
-    (
-        On::Any,
-        20,
-        80,
-        Action::TooMany429 {
-            retry_after: Some(3),
-        },
-    ),
+    (On::Any, 20, 80, Action::TooMany429 { retry_after: Some(3) }),
     (On::Any, 20, 80, Action::Status(503)),
     (On::Any, 20, 80, Action::Status(500)),
     (On::Any, 10, 40, Action::Status(504)),
@@ -389,33 +316,11 @@ const HOSTILE: &[Line] = &[
     (On::Any, 5, 10, Action::Forbidden),
     (On::Any, 3, 10, Action::Hang),
     (On::Any, 40, 100, Action::Delay(Duration::from_secs(5))),
-    (
-        On::Watches,
-        200,
-        60,
-        Action::CutWatch {
-            after: Duration::from_secs(7),
-        },
-    ),
+    (On::Watches, 200, 60, Action::CutWatch { after: Duration::from_secs(7) }),
     (On::Watches, 60, 20, Action::Gone410 { http: false }),
     (On::Watches, 30, 10, Action::Gone410 { http: true }),
-    (
-        On::Watches,
-        300,
-        100,
-        Action::LagWatch {
-            constant: Duration::from_millis(200),
-            spread: Duration::from_secs(4),
-        },
-    ),
-    (
-        On::Lists,
-        200,
-        60,
-        Action::StaleList {
-            age: Duration::from_secs(20),
-        },
-    ),
+    (On::Watches, 300, 100, Action::LagWatch { constant: Duration::from_millis(200), spread: Duration::from_secs(4) }),
+    (On::Lists, 200, 60, Action::StaleList { age: Duration::from_secs(20) }),
 ];
 
 fn profile(client: Option<&str>, until: Duration, lines: &[Line]) -> Vec<Fault> {
@@ -426,16 +331,10 @@ fn profile(client: Option<&str>, until: Duration, lines: &[Line]) -> Vec<Fault> 
                 On::Any => Matcher::any(),
                 On::Writes => Matcher::writes(),
                 On::Watches => Matcher::verb(Verb::Watch),
-                On::Lists => Matcher {
-                    verbs: vec![Verb::List, Verb::Get],
-                    ..Matcher::default()
-                },
+                On::Lists => Matcher { verbs: vec![Verb::List, Verb::Get], ..Matcher::default() },
             };
             matcher.client = client.map(str::to_owned);
-            Fault::once(matcher, action.clone())
-                .permille(*permille)
-                .times(*times)
-                .until(until)
+            Fault::once(matcher, action.clone()).permille(*permille).times(*times).until(until)
         })
         .collect()
 }
@@ -460,17 +359,10 @@ mod tests {
 
     #[test]
     fn a_fault_strikes_as_often_as_it_says() {
-        let rule = Fault::once(
-            Matcher::writes().client("engine").resource("nodes*"),
-            Action::Conflict409,
-        )
-        .skip(1)
-        .times(2);
+        let rule = Fault::once(Matcher::writes().client("engine").resource("nodes*"), Action::Conflict409).skip(1).times(2);
         let mut plan = Faults::new(1, vec![rule]);
         assert_eq!(plan.decide(&seen("other", 1)), None);
-        let hits: Vec<bool> = (1..6)
-            .map(|n| plan.decide(&seen("engine", n)).is_some())
-            .collect();
+        let hits: Vec<bool> = (1..6).map(|n| plan.decide(&seen("engine", n)).is_some()).collect();
         assert_eq!(hits, [false, true, true, false, false]);
         assert_eq!(plan.struck().get("conflict-409"), Some(&2));
     }
@@ -479,9 +371,7 @@ mod tests {
     fn the_same_seed_hits_the_same_requests() {
         let run = |seed| {
             let mut plan = Faults::hostile(seed, None, Duration::from_secs(60));
-            (1..300)
-                .map(|n| plan.decide(&seen("engine", n)).map(|a| a.kind()))
-                .collect::<Vec<_>>()
+            (1..300).map(|n| plan.decide(&seen("engine", n)).map(|a| a.kind())).collect::<Vec<_>>()
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));

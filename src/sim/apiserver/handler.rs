@@ -29,11 +29,7 @@ pub enum Reply {
 
 impl Reply {
     pub fn json(code: u16, body: Bytes) -> Self {
-        Self::Json {
-            code,
-            body,
-            warnings: Vec::new(),
-        }
+        Self::Json { code, body, warnings: Vec::new() }
     }
     pub fn value(code: u16, value: &serde_json::Value) -> Self {
         Self::json(code, Bytes::from(value.to_string()))

@@ -187,10 +187,7 @@ impl EventLog {
 
     pub(super) fn count(&self, client: &str, verb: &'static str, resource: &str, code: u16) {
         let mut inner = self.locked();
-        let count = inner
-            .counts
-            .entry((client.to_owned(), verb, resource.to_owned()))
-            .or_default();
+        let count = inner.counts.entry((client.to_owned(), verb, resource.to_owned())).or_default();
         count.total += 1;
         if code >= 400 {
             *count.refused.entry(code).or_default() += 1;
@@ -242,11 +239,6 @@ impl EventLog {
 
     /// Requests that a filter picks, summed.
     pub fn requests(&self, wanted: impl Fn(&CountKey) -> bool) -> u64 {
-        self.locked()
-            .counts
-            .iter()
-            .filter(|(k, _)| wanted(k))
-            .map(|(_, c)| c.total)
-            .sum()
+        self.locked().counts.iter().filter(|(k, _)| wanted(k)).map(|(_, c)| c.total).sum()
     }
 }

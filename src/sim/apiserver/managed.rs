@@ -40,12 +40,7 @@ fn leaf() -> Value {
 
 fn key_step(item: &Value, keys: &[String]) -> String {
     let values = item_key(item, keys);
-    let object: Map<String, Value> = keys
-        .iter()
-        .cloned()
-        .zip(values)
-        .filter(|(_, v)| !v.is_null())
-        .collect();
+    let object: Map<String, Value> = keys.iter().cloned().zip(values).filter(|(_, v)| !v.is_null()).collect();
     format!("k:{}", Value::Object(object))
 }
 
@@ -73,11 +68,7 @@ pub fn members(value: &Value, shape: Shape<'_>) -> Value {
             ListKind::Map(keys) => {
                 let mut out = Map::new();
                 out.insert(".".into(), leaf());
-                out.extend(
-                    items
-                        .iter()
-                        .map(|i| (key_step(i, &keys), item_members(i, shape.items()))),
-                );
+                out.extend(items.iter().map(|i| (key_step(i, &keys), item_members(i, shape.items()))));
                 Value::Object(out)
             }
         },
@@ -97,27 +88,18 @@ fn item_members(item: &Value, shape: Shape<'_>) -> Value {
     Value::Object(out)
 }
 
-fn diff_fields(
-    old: &Map<String, Value>,
-    new: &Map<String, Value>,
-    shape: Shape<'_>,
-    out: &mut Changes,
-) {
+fn diff_fields(old: &Map<String, Value>, new: &Map<String, Value>, shape: Shape<'_>, out: &mut Changes) {
     for (name, now) in new {
         match old.get(name) {
             None => {
-                out.set
-                    .insert(format!("f:{name}"), members(now, shape.field(name)));
+                out.set.insert(format!("f:{name}"), members(now, shape.field(name)));
             }
-            Some(before) if before != now => {
-                diff_one(format!("f:{name}"), before, now, shape.field(name), out)
-            }
+            Some(before) if before != now => diff_one(format!("f:{name}"), before, now, shape.field(name), out),
             Some(_) => {}
         }
     }
     for (name, before) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
-        out.removed
-            .insert(format!("f:{name}"), members(before, shape.field(name)));
+        out.removed.insert(format!("f:{name}"), members(before, shape.field(name)));
     }
 }
 
@@ -133,29 +115,17 @@ fn nest(step: String, inner: Changes, out: &mut Changes) {
 fn diff_one(step: String, before: &Value, now: &Value, shape: Shape<'_>, out: &mut Changes) {
     let mut inner = Changes::default();
     match (before, now) {
-        (Value::Object(old), Value::Object(new))
-            if !shape.is_atomic() && !old.is_empty() && !new.is_empty() =>
-        {
+        (Value::Object(old), Value::Object(new)) if !shape.is_atomic() && !old.is_empty() && !new.is_empty() => {
             diff_fields(old, new, shape, &mut inner);
             nest(step, inner, out);
         }
-        (Value::Array(old), Value::Array(new)) if !old.is_empty() && !new.is_empty() => match shape
-            .list()
-        {
+        (Value::Array(old), Value::Array(new)) if !old.is_empty() && !new.is_empty() => match shape.list() {
             ListKind::Atomic => {
                 out.set.insert(step, leaf());
             }
             ListKind::Set => {
-                inner.set.extend(
-                    new.iter()
-                        .filter(|i| !old.contains(i))
-                        .map(|i| (format!("v:{i}"), leaf())),
-                );
-                inner.removed.extend(
-                    old.iter()
-                        .filter(|i| !new.contains(i))
-                        .map(|i| (format!("v:{i}"), leaf())),
-                );
+                inner.set.extend(new.iter().filter(|i| !old.contains(i)).map(|i| (format!("v:{i}"), leaf())));
+                inner.removed.extend(old.iter().filter(|i| !new.contains(i)).map(|i| (format!("v:{i}"), leaf())));
                 nest(step, inner, out);
             }
             ListKind::Map(keys) => {
@@ -163,9 +133,7 @@ fn diff_one(step: String, before: &Value, now: &Value, shape: Shape<'_>, out: &m
                     let key = item_key(item, &keys);
                     match old.iter().find(|o| item_key(o, &keys) == key) {
                         None => {
-                            inner
-                                .set
-                                .insert(key_step(item, &keys), item_members(item, shape.items()));
+                            inner.set.insert(key_step(item, &keys), item_members(item, shape.items()));
                         }
                         Some(other) if other != item => {
                             if let (Value::Object(o), Value::Object(n)) = (other, item) {
@@ -180,9 +148,7 @@ fn diff_one(step: String, before: &Value, now: &Value, shape: Shape<'_>, out: &m
                 for item in old {
                     let key = item_key(item, &keys);
                     if !new.iter().any(|n| item_key(n, &keys) == key) {
-                        inner
-                            .removed
-                            .insert(key_step(item, &keys), item_members(item, shape.items()));
+                        inner.removed.insert(key_step(item, &keys), item_members(item, shape.items()));
                     }
                 }
                 if inner.is_empty() {
@@ -211,47 +177,27 @@ pub fn diff(resource: &Resource, old: &Value, new: &Value) -> Changes {
     };
     let root = Shape::root(resource);
     let other = |fields: &Map<String, Value>, name: &str| {
-        fields
-            .get(name)
-            .is_some_and(|_| !matches!(name, "apiVersion" | "kind" | "metadata"))
+        fields.get(name).is_some_and(|_| !matches!(name, "apiVersion" | "kind" | "metadata"))
     };
     for (name, now) in new.iter().filter(|(n, _)| other(new, n)) {
         match old.get(name) {
             None => {
-                out.set
-                    .insert(format!("f:{name}"), members(now, root.field(name)));
+                out.set.insert(format!("f:{name}"), members(now, root.field(name)));
             }
-            Some(before) if before != now => {
-                diff_one(format!("f:{name}"), before, now, root.field(name), &mut out)
-            }
+            Some(before) if before != now => diff_one(format!("f:{name}"), before, now, root.field(name), &mut out),
             Some(_) => {}
         }
     }
-    for (name, before) in old
-        .iter()
-        .filter(|(n, _)| other(old, n) && !new.contains_key(*n))
-    {
-        out.removed
-            .insert(format!("f:{name}"), members(before, root.field(name)));
+    for (name, before) in old.iter().filter(|(n, _)| other(old, n) && !new.contains_key(*n)) {
+        out.removed.insert(format!("f:{name}"), members(before, root.field(name)));
     }
     let empty = Map::new();
     let metadata = |fields: &Map<String, Value>| -> Map<String, Value> {
-        let all = fields
-            .get("metadata")
-            .and_then(Value::as_object)
-            .unwrap_or(&empty);
-        all.iter()
-            .filter(|(k, _)| !SYSTEM.contains(&k.as_str()))
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect()
+        let all = fields.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+        all.iter().filter(|(k, _)| !SYSTEM.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
     };
     let mut inner = Changes::default();
-    diff_fields(
-        &metadata(old),
-        &metadata(new),
-        root.field("metadata"),
-        &mut inner,
-    );
+    diff_fields(&metadata(old), &metadata(new), root.field("metadata"), &mut inner);
     nest("f:metadata".into(), inner, &mut out);
     out
 }
@@ -340,20 +286,11 @@ pub struct Writer<'a> {
 }
 
 pub fn entries(object: &Value) -> Vec<Value> {
-    object
-        .get("metadata")
-        .and_then(|m| m.get("managedFields"))
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default()
+    object.get("metadata").and_then(|m| m.get("managedFields")).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
 pub fn entry_set(entry: &Value) -> Set {
-    entry
-        .get("fieldsV1")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default()
+    entry.get("fieldsV1").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
 pub fn is_entry_of(entry: &Value, operation: &str, writer: &Writer<'_>) -> bool {
@@ -377,25 +314,9 @@ pub fn new_entry(operation: &str, writer: &Writer<'_>, set: Set) -> Value {
 
 /// Entries without members go; the rest are in the server's order: applies first, then by time and name.
 pub fn store(object: &mut Value, mut entries: Vec<Value>) {
-    entries.retain(|e| {
-        e.get("fieldsV1")
-            .and_then(Value::as_object)
-            .is_some_and(|f| !f.is_empty())
-    });
-    let text = |e: &Value, key: &str| {
-        e.get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    entries.sort_by_cached_key(|e| {
-        (
-            text(e, "operation"),
-            text(e, "time"),
-            text(e, "manager"),
-            text(e, "subresource"),
-        )
-    });
+    entries.retain(|e| e.get("fieldsV1").and_then(Value::as_object).is_some_and(|f| !f.is_empty()));
+    let text = |e: &Value, key: &str| e.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    entries.sort_by_cached_key(|e| (text(e, "operation"), text(e, "time"), text(e, "manager"), text(e, "subresource")));
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         if entries.is_empty() {
             metadata.remove("managedFields");
@@ -406,12 +327,7 @@ pub fn store(object: &mut Value, mut entries: Vec<Value>) {
 }
 
 /// Ownership after an update: the writer owns what it changed, everybody loses what was removed, others lose what was changed.
-pub fn track_update(
-    object: &mut Value,
-    mut entries: Vec<Value>,
-    changes: &Changes,
-    writer: &Writer<'_>,
-) {
+pub fn track_update(object: &mut Value, mut entries: Vec<Value>, changes: &Changes, writer: &Writer<'_>) {
     let mut mine = None;
     for (at, entry) in entries.iter_mut().enumerate() {
         let own = is_entry_of(entry, "Update", writer);

@@ -7,14 +7,9 @@ use super::resource::Resource;
 use super::shape::{ListKind, Shape, item_key};
 
 /// RFC 6902; a failing `test` is 422 as from a real server.
-pub fn json(
-    resource: &Resource,
-    name: &str,
-    object: &Value,
-    body: &Value,
-) -> Result<Value, Refusal> {
-    let operations: json_patch::Patch = serde_json::from_value(body.clone())
-        .map_err(|e| Refusal::bad_request(format!("error decoding patch: {e}")))?;
+pub fn json(resource: &Resource, name: &str, object: &Value, body: &Value) -> Result<Value, Refusal> {
+    let operations: json_patch::Patch =
+        serde_json::from_value(body.clone()).map_err(|e| Refusal::bad_request(format!("error decoding patch: {e}")))?;
     let mut out = object.clone();
     json_patch::patch(&mut out, &operations).map_err(|e| {
         let mut details = Map::new();
@@ -22,11 +17,7 @@ pub fn json(
         details.insert("kind".into(), resource.plural.clone().into());
         Refusal {
             details,
-            ..Refusal::new(
-                422,
-                "Invalid",
-                format!("the server rejected our request due to an error in our request: {e}"),
-            )
+            ..Refusal::new(422, "Invalid", format!("the server rejected our request due to an error in our request: {e}"))
         }
     })?;
     Ok(out)
@@ -60,18 +51,10 @@ fn directive(patch: &Map<String, Value>) -> Option<&str> {
 }
 
 fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
-    patch
-        .iter()
-        .filter(|(k, v)| !k.starts_with('$') && !v.is_null())
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect()
+    patch.iter().filter(|(k, v)| !k.starts_with('$') && !v.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-fn merge_object(
-    into: &mut Value,
-    patch: &Map<String, Value>,
-    shape: Shape<'_>,
-) -> Result<(), Refusal> {
+fn merge_object(into: &mut Value, patch: &Map<String, Value>, shape: Shape<'_>) -> Result<(), Refusal> {
     match directive(patch) {
         Some("replace") => {
             *into = Value::Object(without_directives(patch));
@@ -115,9 +98,7 @@ fn merge_object(
                 merge_object(slot, inner, shape.field(key))?;
             }
             Value::Array(items) => {
-                let slot = fields
-                    .entry(key.clone())
-                    .or_insert_with(|| Value::Array(Vec::new()));
+                let slot = fields.entry(key.clone()).or_insert_with(|| Value::Array(Vec::new()));
                 merge_list(slot, items, shape.field(key))?;
             }
             plain => {
@@ -132,15 +113,9 @@ fn merge_list(into: &mut Value, patch: &[Value], shape: Shape<'_>) -> Result<(),
     let plain: Vec<Value> = patch
         .iter()
         .filter(|i| i.get("$patch").is_none() || i.as_object().is_some_and(|o| o.len() > 1))
-        .map(|i| {
-            i.as_object()
-                .map_or_else(|| i.clone(), |o| Value::Object(without_directives(o)))
-        })
+        .map(|i| i.as_object().map_or_else(|| i.clone(), |o| Value::Object(without_directives(o))))
         .collect();
-    let replace = patch.iter().any(|i| {
-        i.as_object()
-            .is_some_and(|o| o.len() == 1 && directive(o) == Some("replace"))
-    });
+    let replace = patch.iter().any(|i| i.as_object().is_some_and(|o| o.len() == 1 && directive(o) == Some("replace")));
     let keys = match shape.strategic() {
         _ if replace => {
             *into = Value::Array(plain);
@@ -168,16 +143,11 @@ fn merge_list(into: &mut Value, patch: &[Value], shape: Shape<'_>) -> Result<(),
     };
     for item in patch {
         let Value::Object(fields) = item else {
-            return Err(Refusal::bad_request(
-                "invalid strategic merge patch: a merging list holds something that is no object",
-            ));
+            return Err(Refusal::bad_request("invalid strategic merge patch: a merging list holds something that is no object"));
         };
         let key = item_key(item, &keys);
         if key.iter().any(Value::is_null) {
-            return Err(Refusal::bad_request(format!(
-                "map: {item} does not contain declared merge key: {}",
-                keys.join(", ")
-            )));
+            return Err(Refusal::bad_request(format!("map: {item} does not contain declared merge key: {}", keys.join(", "))));
         }
         let found = list.iter().position(|have| item_key(have, &keys) == key);
         match (directive(fields), found) {
@@ -207,9 +177,7 @@ fn order(list: Option<&mut Value>, wanted: &Value, shape: Shape<'_>) {
     };
     let place = |item: &Value| {
         let at = match shape.strategic() {
-            ListKind::Map(keys) => wanted
-                .iter()
-                .position(|w| item_key(w, &keys) == item_key(item, &keys)),
+            ListKind::Map(keys) => wanted.iter().position(|w| item_key(w, &keys) == item_key(item, &keys)),
             _ => wanted.iter().position(|w| w == item),
         };
         at.unwrap_or(usize::MAX)
@@ -229,13 +197,11 @@ mod tests {
 
     #[test]
     fn strategic_lists_merge_by_their_keys() {
-        let object = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Other", "status": "True"}]}});
+        let object =
+            json!({"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Other", "status": "True"}]}});
         let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "$patch": "delete"}, {"type": "New", "status": "True"}]}});
         let out = strategic(&pods(), &object, &patch).unwrap();
-        assert_eq!(
-            out["status"]["conditions"],
-            json!([{"type": "Ready", "status": "True"}, {"type": "New", "status": "True"}])
-        );
+        assert_eq!(out["status"]["conditions"], json!([{"type": "Ready", "status": "True"}, {"type": "New", "status": "True"}]));
     }
 
     #[test]
@@ -252,13 +218,7 @@ mod tests {
 
     #[test]
     fn a_failing_test_is_422() {
-        let refused = json(
-            &pods(),
-            "p",
-            &json!({"a": 1}),
-            &json!([{"op": "test", "path": "/a", "value": 2}]),
-        )
-        .unwrap_err();
+        let refused = json(&pods(), "p", &json!({"a": 1}), &json!([{"op": "test", "path": "/a", "value": 2}])).unwrap_err();
         assert_eq!((refused.code, refused.reason), (422, "Invalid"));
     }
 }

@@ -29,23 +29,13 @@ pub fn spec(spec: &mut Map<String, Value>) {
     }
     let host_network = spec.get("hostNetwork") == Some(&json!(true));
     for list in ["containers", "initContainers"] {
-        for container in spec
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(fields) = container.as_object_mut() {
                 container_defaults(fields, host_network);
             }
         }
     }
-    for volume in spec
-        .get_mut("volumes")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
+    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(fields) = volume.as_object_mut() {
             volume_defaults(fields);
         }
@@ -53,19 +43,12 @@ pub fn spec(spec: &mut Map<String, Value>) {
 }
 
 fn container_defaults(fields: &mut Map<String, Value>, host_network: bool) {
-    let latest = fields
-        .get("image")
-        .and_then(Value::as_str)
-        .is_some_and(|image| {
-            let tail = image.rsplit('/').next().unwrap_or(image);
-            !image.contains('@') && (tail.ends_with(":latest") || !tail.contains(':'))
-        });
-    default(fields, "imagePullPolicy", || {
-        json!(if latest { "Always" } else { "IfNotPresent" })
+    let latest = fields.get("image").and_then(Value::as_str).is_some_and(|image| {
+        let tail = image.rsplit('/').next().unwrap_or(image);
+        !image.contains('@') && (tail.ends_with(":latest") || !tail.contains(':'))
     });
-    default(fields, "terminationMessagePath", || {
-        json!("/dev/termination-log")
-    });
+    default(fields, "imagePullPolicy", || json!(if latest { "Always" } else { "IfNotPresent" }));
+    default(fields, "terminationMessagePath", || json!("/dev/termination-log"));
     default(fields, "terminationMessagePolicy", || json!("File"));
     default(fields, "resources", || json!({}));
     if let Some(resources) = fields.get_mut("resources").and_then(Value::as_object_mut)
@@ -78,12 +61,7 @@ fn container_defaults(fields: &mut Map<String, Value>, host_network: bool) {
             }
         }
     }
-    for port in fields
-        .get_mut("ports")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
+    for port in fields.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(port) = port.as_object_mut() {
             default(port, "protocol", || json!("TCP"));
             if host_network && let Some(number) = port.get("containerPort").cloned() {
@@ -93,12 +71,8 @@ fn container_defaults(fields: &mut Map<String, Value>, host_network: bool) {
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = fields.get_mut(probe).and_then(Value::as_object_mut) {
-            for (name, value) in [
-                ("timeoutSeconds", 1),
-                ("periodSeconds", 10),
-                ("successThreshold", 1),
-                ("failureThreshold", 3),
-            ] {
+            for (name, value) in [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+            {
                 default(probe, name, || json!(value));
             }
             if let Some(get) = probe.get_mut("httpGet").and_then(Value::as_object_mut) {
@@ -107,17 +81,8 @@ fn container_defaults(fields: &mut Map<String, Value>, host_network: bool) {
             }
         }
     }
-    for env in fields
-        .get_mut("env")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
-        if let Some(field) = env
-            .get_mut("valueFrom")
-            .and_then(|v| v.get_mut("fieldRef"))
-            .and_then(Value::as_object_mut)
-        {
+    for env in fields.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(field) = env.get_mut("valueFrom").and_then(|v| v.get_mut("fieldRef")).and_then(Value::as_object_mut) {
             default(field, "apiVersion", || json!("v1"));
         }
     }
@@ -138,10 +103,8 @@ fn volume_defaults(fields: &mut Map<String, Value>) {
             default(source, field, || value);
         }
     }
-    if let Some(claim) = fields
-        .get_mut("ephemeral")
-        .and_then(|e| e.get_mut("volumeClaimTemplate"))
-        .and_then(|t| t.get_mut("spec"))
+    if let Some(claim) =
+        fields.get_mut("ephemeral").and_then(|e| e.get_mut("volumeClaimTemplate")).and_then(|t| t.get_mut("spec"))
         && let Some(claim) = claim.as_object_mut()
     {
         default(claim, "volumeMode", || json!("Filesystem"));
@@ -149,27 +112,15 @@ fn volume_defaults(fields: &mut Map<String, Value>) {
 }
 
 fn qos(spec: &Map<String, Value>) -> &'static str {
-    let containers: Vec<&Value> = ["containers", "initContainers"]
+    let containers: Vec<&Value> =
+        ["containers", "initContainers"].iter().filter_map(|l| spec.get(*l)).filter_map(Value::as_array).flatten().collect();
+    let amount =
+        |c: &Value, part: &str, name: &str| c.get("resources").and_then(|r| r.get(part)).and_then(|p| p.get(name)).cloned();
+    let any = containers
         .iter()
-        .filter_map(|l| spec.get(*l))
-        .filter_map(Value::as_array)
-        .flatten()
-        .collect();
-    let amount = |c: &Value, part: &str, name: &str| {
-        c.get("resources")
-            .and_then(|r| r.get(part))
-            .and_then(|p| p.get(name))
-            .cloned()
-    };
-    let any = containers.iter().any(|c| {
-        ["cpu", "memory"]
-            .iter()
-            .any(|n| amount(c, "requests", n).is_some() || amount(c, "limits", n).is_some())
-    });
+        .any(|c| ["cpu", "memory"].iter().any(|n| amount(c, "requests", n).is_some() || amount(c, "limits", n).is_some()));
     let all = containers.iter().all(|c| {
-        ["cpu", "memory"].iter().all(|n| {
-            amount(c, "limits", n).is_some() && amount(c, "limits", n) == amount(c, "requests", n)
-        })
+        ["cpu", "memory"].iter().all(|n| amount(c, "limits", n).is_some() && amount(c, "limits", n) == amount(c, "requests", n))
     });
     match (any, all) {
         (false, _) => "BestEffort",
@@ -194,37 +145,22 @@ pub fn admit(state: &State, call: &Call, pod: &mut Value) -> Result<(), Refusal>
     if let Some(account) = spec.get("serviceAccountName").cloned() {
         default(spec, "serviceAccount", || account);
     }
-    let class = spec
-        .get("priorityClassName")
-        .and_then(Value::as_str)
-        .map(str::to_owned);
+    let class = spec.get("priorityClassName").and_then(Value::as_str).map(str::to_owned);
     let (priority, preemption) = match class {
         None => (json!(0), json!("PreemptLowerPriority")),
         Some(class) => {
-            let found = state
-                .lookup("scheduling.k8s.io", "priorityclasses", "", &class)
-                .ok_or_else(|| {
-                    Refusal::forbidden(
-                        &call.resource,
-                        &name,
-                        &format!("no PriorityClass with name {class} was found"),
-                    )
-                })?;
+            let found = state.lookup("scheduling.k8s.io", "priorityclasses", "", &class).ok_or_else(|| {
+                Refusal::forbidden(&call.resource, &name, &format!("no PriorityClass with name {class} was found"))
+            })?;
             let get = |field: &str| found.value.get(field).cloned();
-            (
-                get("value").unwrap_or(json!(0)),
-                get("preemptionPolicy").unwrap_or(json!("PreemptLowerPriority")),
-            )
+            (get("value").unwrap_or(json!(0)), get("preemptionPolicy").unwrap_or(json!("PreemptLowerPriority")))
         }
     };
     spec.insert("priority".into(), priority);
     default(spec, "preemptionPolicy", || preemption);
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
     if let Some(list) = tolerations.as_array_mut() {
-        for key in [
-            "node.kubernetes.io/not-ready",
-            "node.kubernetes.io/unreachable",
-        ] {
+        for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
             if !tolerates(list, key) {
                 list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
             }

@@ -37,10 +37,7 @@ pub struct Rbac {
 
 impl Rbac {
     pub fn new(enforced: bool) -> Self {
-        Self {
-            enforced,
-            grants: None,
-        }
+        Self { enforced, grants: None }
     }
     /// Roles or bindings have changed.
     pub fn forget(&mut self) {
@@ -53,31 +50,16 @@ impl Rbac {
 
 fn list_has(rule: &Value, field: &str, wanted: &str) -> bool {
     let list = rule.get(field).and_then(Value::as_array);
-    list.is_some_and(|l| {
-        l.iter()
-            .filter_map(Value::as_str)
-            .any(|x| x == "*" || x == wanted)
-    })
+    list.is_some_and(|l| l.iter().filter_map(Value::as_str).any(|x| x == "*" || x == wanted))
 }
 
 fn rule_allows(rule: &Value, ask: &Ask<'_>) -> bool {
-    let resource = if ask.sub.is_empty() {
-        ask.resource.to_owned()
-    } else {
-        format!("{}/{}", ask.resource, ask.sub)
-    };
+    let resource = if ask.sub.is_empty() { ask.resource.to_owned() } else { format!("{}/{}", ask.resource, ask.sub) };
     let any_sub = format!("*/{}", ask.sub);
-    let resource_ok = list_has(rule, "resources", &resource)
-        || (!ask.sub.is_empty() && list_has(rule, "resources", &any_sub));
-    let names = rule
-        .get("resourceNames")
-        .and_then(Value::as_array)
-        .filter(|n| !n.is_empty());
+    let resource_ok = list_has(rule, "resources", &resource) || (!ask.sub.is_empty() && list_has(rule, "resources", &any_sub));
+    let names = rule.get("resourceNames").and_then(Value::as_array).filter(|n| !n.is_empty());
     let name_ok = names.is_none_or(|n| n.iter().any(|x| x.as_str() == Some(ask.name)));
-    list_has(rule, "verbs", ask.verb)
-        && list_has(rule, "apiGroups", ask.group)
-        && resource_ok
-        && name_ok
+    list_has(rule, "verbs", ask.verb) && list_has(rule, "apiGroups", ask.group) && resource_ok && name_ok
 }
 
 fn subjects(binding: &Value) -> Vec<(String, String)> {
@@ -87,14 +69,7 @@ fn subjects(binding: &Value) -> Vec<(String, String)> {
         .map(|s| {
             let text = |f: &str| s.get(f).and_then(Value::as_str).unwrap_or_default();
             match text("kind") {
-                "ServiceAccount" => (
-                    "User".to_owned(),
-                    format!(
-                        "system:serviceaccount:{}:{}",
-                        text("namespace"),
-                        text("name")
-                    ),
-                ),
+                "ServiceAccount" => ("User".to_owned(), format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))),
                 kind => (kind.to_owned(), text("name").to_owned()),
             }
         })
@@ -107,37 +82,22 @@ impl State {
             return grants.clone();
         }
         let all = |plural: &str| -> Vec<Arc<Stored>> {
-            let resource = self
-                .registry
-                .find("rbac.authorization.k8s.io", "v1", plural);
-            resource
-                .map(|r| self.table(r).objects.values().cloned().collect())
-                .unwrap_or_default()
+            let resource = self.registry.find("rbac.authorization.k8s.io", "v1", plural);
+            resource.map(|r| self.table(r).objects.values().cloned().collect()).unwrap_or_default()
         };
         let rules_of = |binding: &Value, namespace: &str| -> Vec<Value> {
             let reference = binding.get("roleRef").cloned().unwrap_or_default();
-            let name = reference
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
+            let name = reference.get("name").and_then(Value::as_str).unwrap_or_default();
             let role = match reference.get("kind").and_then(Value::as_str) {
                 Some("Role") => self.lookup("rbac.authorization.k8s.io", "roles", namespace, name),
                 _ => self.lookup("rbac.authorization.k8s.io", "clusterroles", "", name),
             };
-            role.and_then(|r| r.value.get("rules").and_then(Value::as_array).cloned())
-                .unwrap_or_default()
+            role.and_then(|r| r.value.get("rules").and_then(Value::as_array).cloned()).unwrap_or_default()
         };
         let mut out = Vec::new();
-        for binding in all("clusterrolebindings")
-            .iter()
-            .chain(&all("rolebindings"))
-        {
+        for binding in all("clusterrolebindings").iter().chain(&all("rolebindings")) {
             let namespace = meta_str(&binding.value, "namespace").to_owned();
-            out.push(Grant {
-                subjects: subjects(&binding.value),
-                rules: rules_of(&binding.value, &namespace),
-                namespace,
-            });
+            out.push(Grant { subjects: subjects(&binding.value), rules: rules_of(&binding.value, &namespace), namespace });
         }
         let out = Arc::new(out);
         self.rbac.grants = Some(out.clone());
@@ -162,11 +122,7 @@ impl State {
             return vec![json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})];
         }
         let grants = self.grants();
-        grants
-            .iter()
-            .filter(|g| is_subject(g, who))
-            .flat_map(|g| g.rules.clone())
-            .collect()
+        grants.iter().filter(|g| is_subject(g, who)).flat_map(|g| g.rules.clone()).collect()
     }
 
     pub(super) fn rbac_check(&mut self, call: &Call) -> Result<(), Refusal> {
@@ -184,11 +140,7 @@ impl State {
         if self.may(&call.who, &ask) {
             return Ok(());
         }
-        let sub = if call.sub.is_empty() {
-            String::new()
-        } else {
-            format!("/{}", call.sub)
-        };
+        let sub = if call.sub.is_empty() { String::new() } else { format!("/{}", call.sub) };
         let scope = match (call.resource.namespaced, call.namespace.as_str()) {
             (true, ns) if !ns.is_empty() => format!(" in the namespace {ns:?}"),
             _ => " at the cluster scope".to_owned(),
@@ -202,21 +154,15 @@ impl State {
         );
         let mut refusal = Refusal::forbidden(&call.resource, &call.name, &why);
         if call.name.is_empty() {
-            refusal.message = format!(
-                "{}{sub} is forbidden: {why}",
-                call.resource.group_resource()
-            );
+            refusal.message = format!("{}{sub} is forbidden: {why}", call.resource.group_resource());
         }
         Err(refusal)
     }
 }
 
 fn is_subject(grant: &Grant, who: &Identity) -> bool {
-    grant
-        .subjects
-        .iter()
-        .any(|(kind, name)| match kind.as_str() {
-            "Group" => who.groups.contains(name),
-            _ => *name == who.user,
-        })
+    grant.subjects.iter().any(|(kind, name)| match kind.as_str() {
+        "Group" => who.groups.contains(name),
+        _ => *name == who.user,
+    })
 }

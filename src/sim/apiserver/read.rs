@@ -43,27 +43,19 @@ fn asked_revision(state: &State, call: &Call) -> Result<AskedRevision, Refusal> 
         return Ok(AskedRevision::Newest);
     }
     let rv: u64 = text.parse().map_err(|_| {
-        Refusal::bad_request(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"))
+        Refusal::bad_request(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })?;
     if rv == 0 {
         return Ok(AskedRevision::Any);
     }
     if rv > state.rv && call.verb != Verb::Watch {
-        let mut refusal = Refusal::timeout(
-            format!("Too large resource version: {rv}, current: {}", state.rv),
-            1,
-        );
-        refusal = refusal.with_cause(
-            "ResourceVersionTooLarge",
-            "Too large resource version".into(),
-        );
+        let mut refusal = Refusal::timeout(format!("Too large resource version: {rv}, current: {}", state.rv), 1);
+        refusal = refusal.with_cause("ResourceVersionTooLarge", "Too large resource version".into());
         return Err(refusal);
     }
-    Ok(if call.query.get("resourceVersionMatch") == "Exact" {
-        AskedRevision::Exactly(rv)
-    } else {
-        AskedRevision::AtLeast(rv)
-    })
+    Ok(if call.query.get("resourceVersionMatch") == "Exact" { AskedRevision::Exactly(rv) } else { AskedRevision::AtLeast(rv) })
 }
 
 pub fn get(state: &State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
@@ -79,10 +71,7 @@ pub fn get(state: &State, call: &Call, fault: &ReadFault) -> Result<Reply, Refus
 
 fn stale_revision(state: &State, call: &Call, age: Duration) -> u64 {
     let table = state.table(&call.resource);
-    let then = state
-        .clock
-        .now()
-        .checked_sub(SignedDuration::try_from(age).unwrap_or_default());
+    let then = state.clock.now().checked_sub(SignedDuration::try_from(age).unwrap_or_default());
     let rv = then.map_or(0, |t| table.revision_at(t));
     rv.max(table.floor)
 }
@@ -109,9 +98,7 @@ fn collect<'a>(
             continue;
         }
         if out.len() == limit {
-            let token = last
-                .map(|k| continue_token(token_rv, k))
-                .unwrap_or_default();
+            let token = last.map(|k| continue_token(token_rv, k)).unwrap_or_default();
             return (out, Some((token, 1 + objects.count())));
         }
         out.push(stored.clone());
@@ -120,12 +107,7 @@ fn collect<'a>(
     (out, None)
 }
 
-fn page(
-    state: &State,
-    call: &Call,
-    selectors: &Selectors,
-    fault: &ReadFault,
-) -> Result<Page, Refusal> {
+fn page(state: &State, call: &Call, selectors: &Selectors, fault: &ReadFault) -> Result<Page, Refusal> {
     let table = state.table(&call.resource);
     let limit = match call.query.number("limit") {
         None | Some(0) => usize::MAX,
@@ -134,18 +116,13 @@ fn page(
     let namespace = call.namespace.as_str();
     let token = call.query.get("continue");
     if !token.is_empty() {
-        let (rv, after) = parse_continue(token).ok_or_else(|| {
-            Refusal::bad_request("continue key is not valid: illegal base64 data")
-        })?;
+        let (rv, after) =
+            parse_continue(token).ok_or_else(|| Refusal::bad_request("continue key is not valid: illegal base64 data"))?;
         let view: &BTreeMap<Key, Arc<Stored>> = if rv < 0 {
             &table.objects
         } else {
             let rv = rv.unsigned_abs();
-            let Some(view) = state
-                .snapshots
-                .iter()
-                .find(|s| s.table == call.resource.table && s.rv == rv)
-            else {
+            let Some(view) = state.snapshots.iter().find(|s| s.table == call.resource.table && s.rv == rv) else {
                 let mut refusal = Refusal::expired(
                     "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
                 );
@@ -154,23 +131,9 @@ fn page(
             };
             &view.objects
         };
-        let rv = if rv < 0 {
-            i64::try_from(state.rv).unwrap_or(0)
-        } else {
-            rv
-        };
-        let (items, more) = collect(
-            scoped(view, None, namespace, Some(&after)),
-            selectors,
-            limit,
-            rv,
-        );
-        return Ok(Page {
-            rv: rv.unsigned_abs(),
-            items,
-            more,
-            keep: false,
-        });
+        let rv = if rv < 0 { i64::try_from(state.rv).unwrap_or(0) } else { rv };
+        let (items, more) = collect(scoped(view, None, namespace, Some(&after)), selectors, limit, rv);
+        return Ok(Page { rv: rv.unsigned_abs(), items, more, keep: false });
     }
     let old = |rv: u64| table.at(rv).ok_or_else(|| too_old(rv, table.floor));
     let past = match (asked_revision(state, call)?, fault.stale) {
@@ -184,18 +147,8 @@ fn page(
     match past {
         Some((rv, view)) => {
             // Served whole: a past view is not kept for further pages.
-            let (items, more) = collect(
-                scoped(&view, None, namespace, None),
-                selectors,
-                usize::MAX,
-                0,
-            );
-            Ok(Page {
-                rv,
-                items,
-                more,
-                keep: false,
-            })
+            let (items, more) = collect(scoped(&view, None, namespace, None), selectors, usize::MAX, 0);
+            Ok(Page { rv, items, more, keep: false })
         }
         None => {
             let by_node = match selectors.required("spec.nodeName") {
@@ -206,35 +159,18 @@ fn page(
             let token_rv = i64::try_from(rv).unwrap_or(0);
             let (items, more) = match by_node {
                 Some(None) => (Vec::new(), None),
-                Some(Some(keys)) => collect(
-                    scoped(&table.objects, Some(keys), namespace, None),
-                    selectors,
-                    limit,
-                    token_rv,
-                ),
-                None => collect(
-                    scoped(&table.objects, None, namespace, None),
-                    selectors,
-                    limit,
-                    token_rv,
-                ),
+                Some(Some(keys)) => collect(scoped(&table.objects, Some(keys), namespace, None), selectors, limit, token_rv),
+                None => collect(scoped(&table.objects, None, namespace, None), selectors, limit, token_rv),
             };
             let keep = more.is_some();
-            Ok(Page {
-                rv,
-                items,
-                more,
-                keep,
-            })
+            Ok(Page { rv, items, more, keep })
         }
     }
 }
 
 fn list_head(kind: &str, api_version: &str, page: &Page, count_rest: bool) -> String {
-    let mut head = format!(
-        "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"{}\"",
-        page.rv
-    );
+    let mut head =
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"{}\"", page.rv);
     if let Some((token, rest)) = &page.more {
         head.push_str(&format!(",\"continue\":\"{token}\""));
         if count_rest {
@@ -275,33 +211,20 @@ pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, 
     }
     if let Form::Table { resource, whole } = &call.form {
         let values: Vec<_> = page.items.iter().map(|s| (*s.value).clone()).collect();
-        let token = page
-            .more
-            .as_ref()
-            .map(|(t, _)| t.as_str())
-            .unwrap_or_default();
+        let token = page.more.as_ref().map(|(t, _)| t.as_str()).unwrap_or_default();
         let mut table = table::of(resource, &values, *whole, token);
         table["metadata"]["resourceVersion"] = page.rv.to_string().into();
         return Ok(Reply::json(200, Bytes::from(table.to_string())));
     }
     let (kind, api_version) = if call.form.is_metadata() {
-        (
-            "PartialObjectMetadataList".to_owned(),
-            "meta.k8s.io/v1".to_owned(),
-        )
+        ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
     } else {
-        (
-            format!("{}List", call.resource.kind),
-            call.resource.api_version(),
-        )
+        (format!("{}List", call.resource.kind), call.resource.api_version())
     };
     let skip = if call.resource.is_custom() || !call.form.is_plain() {
         String::new()
     } else {
-        format!(
-            "{{\"apiVersion\":\"{api_version}\",\"kind\":\"{}\",",
-            call.resource.kind
-        )
+        format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{}\",", call.resource.kind)
     };
     let mut out = list_head(&kind, &api_version, &page, selectors.is_empty()).into_bytes();
     for (at, stored) in page.items.iter().enumerate() {
@@ -326,11 +249,7 @@ fn initial_events_check(call: &Call) -> Result<bool, Refusal> {
     } else {
         return Ok(asked == "true");
     };
-    Err(Refusal::new(
-        422,
-        "Invalid",
-        format!("ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: {why}"),
-    ))
+    Err(Refusal::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: {why}")))
 }
 
 pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
@@ -351,19 +270,12 @@ pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply,
     };
     match from {
         Some(rv) if rv < table.floor || fault.gone => {
-            return Ok(Reply::Lines(vec![error_line(&too_old(
-                rv,
-                table.floor.max(rv + 1),
-            ))]));
+            return Ok(Reply::Lines(vec![error_line(&too_old(rv, table.floor.max(rv + 1)))]));
         }
         Some(rv) => {
             let start = table.history.partition_point(|e| e.rv <= rv);
             let by_namespace = |key: &Key| call.namespace.is_empty() || key.0 == call.namespace;
-            for event in table
-                .history
-                .range(start..)
-                .filter(|e| by_namespace(&e.key))
-            {
+            for event in table.history.range(start..).filter(|e| by_namespace(&e.key)) {
                 if let Some(line) = line_for(event, &selectors, &call.form) {
                     queue.push(now + fault.lag.of(event.rv), event.rv, line, limit);
                 }
@@ -371,11 +283,7 @@ pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply,
         }
         None => {
             let keys = match selectors.required("spec.nodeName") {
-                Some(node) if call.resource.is_pod() => table
-                    .by_node
-                    .get(node)
-                    .cloned()
-                    .or_else(|| Some(Default::default())),
+                Some(node) if call.resource.is_pod() => table.by_node.get(node).cloned().or_else(|| Some(Default::default())),
                 _ => None,
             };
             for (_, stored) in scoped(&table.objects, keys.as_ref(), &call.namespace, None) {
@@ -387,13 +295,7 @@ pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply,
                 }
             }
             if initial {
-                first.push(watch::bookmark(
-                    &call.form,
-                    &api_version,
-                    &kind,
-                    state.rv,
-                    true,
-                ));
+                first.push(watch::bookmark(&call.form, &api_version, &kind, state.rv, true));
             }
         }
     }
@@ -421,19 +323,7 @@ pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply,
         table.watchers.add(id, watcher);
     }
     let deadline: Instant = now + longest;
-    let stream = Stream {
-        queue,
-        form: call.form.clone(),
-        api_version,
-        kind,
-        bookmarks: period,
-        deadline,
-        revision: Box::new(|| 0),
-    };
-    Ok(Reply::Watch {
-        first,
-        stream: Box::new(stream),
-        id,
-        table: index,
-    })
+    let stream =
+        Stream { queue, form: call.form.clone(), api_version, kind, bookmarks: period, deadline, revision: Box::new(|| 0) };
+    Ok(Reply::Watch { first, stream: Box::new(stream), id, table: index })
 }

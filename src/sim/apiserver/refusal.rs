@@ -28,25 +28,13 @@ pub struct Cause {
 
 impl Cause {
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            reason: "FieldValueInvalid",
-            message: message.into(),
-            field: field.into(),
-        }
+        Self { reason: "FieldValueInvalid", message: message.into(), field: field.into() }
     }
     pub fn required(field: impl Into<String>, message: impl std::fmt::Display) -> Self {
-        Self {
-            reason: "FieldValueRequired",
-            message: format!("Required value: {message}"),
-            field: field.into(),
-        }
+        Self { reason: "FieldValueRequired", message: format!("Required value: {message}"), field: field.into() }
     }
     pub fn forbidden(field: impl Into<String>, message: impl std::fmt::Display) -> Self {
-        Self {
-            reason: "FieldValueForbidden",
-            message: format!("Forbidden: {message}"),
-            field: field.into(),
-        }
+        Self { reason: "FieldValueForbidden", message: format!("Forbidden: {message}"), field: field.into() }
     }
     fn to_value(&self) -> Value {
         let mut out = json!({"reason": self.reason, "message": self.message});
@@ -71,50 +59,27 @@ fn details(resource: &Resource, name: &str) -> Map<String, Value> {
 
 impl Refusal {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason,
-            message: message.into(),
-            details: Map::new(),
-            retry_after: None,
-            continue_token: None,
-        }
+        Self { code, reason, message: message.into(), details: Map::new(), retry_after: None, continue_token: None }
     }
 
     pub fn not_found(resource: &Resource, name: &str) -> Self {
         let message = format!("{} {name:?} not found", resource.group_resource());
-        Self {
-            details: details(resource, name),
-            ..Self::new(404, "NotFound", message)
-        }
+        Self { details: details(resource, name), ..Self::new(404, "NotFound", message) }
     }
 
     /// The answer to a path that names no served resource.
     pub fn no_such_path() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
+        Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", resource.group_resource());
-        Self {
-            details: details(resource, name),
-            ..Self::new(409, "AlreadyExists", message)
-        }
+        Self { details: details(resource, name), ..Self::new(409, "AlreadyExists", message) }
     }
 
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {name:?}: {why}",
-            resource.group_resource()
-        );
-        Self {
-            details: details(resource, name),
-            ..Self::new(409, "Conflict", message)
-        }
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.group_resource());
+        Self { details: details(resource, name), ..Self::new(409, "Conflict", message) }
     }
 
     pub fn stale(resource: &Resource, name: &str) -> Self {
@@ -127,36 +92,20 @@ impl Refusal {
 
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("{} {name:?} is forbidden: {why}", resource.group_resource());
-        Self {
-            details: details(resource, name),
-            ..Self::new(403, "Forbidden", message)
-        }
+        Self { details: details(resource, name), ..Self::new(403, "Forbidden", message) }
     }
 
     pub fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
         let kind = resource.group_kind();
-        let list: Vec<String> = causes
-            .iter()
-            .map(|c| format!("{}: {}", c.field, c.message))
-            .collect();
+        let list: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let text = match list.as_slice() {
             [one] => one.clone(),
             more => format!("[{}]", more.join(", ")),
         };
         let mut details = details(resource, name);
         details.insert("kind".into(), resource.kind.clone().into());
-        details.insert(
-            "causes".into(),
-            causes.iter().map(Cause::to_value).collect(),
-        );
-        Self {
-            details,
-            ..Self::new(
-                422,
-                "Invalid",
-                format!("{kind} {name:?} is invalid: {text}"),
-            )
-        }
+        details.insert("causes".into(), causes.iter().map(Cause::to_value).collect());
+        Self { details, ..Self::new(422, "Invalid", format!("{kind} {name:?} is invalid: {text}")) }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -164,20 +113,14 @@ impl Refusal {
     }
 
     pub fn method_not_allowed() -> Self {
-        Self::new(
-            405,
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     }
 
     pub fn unsupported_media_type(sent: &str, supported: &str) -> Self {
         Self::new(
             415,
             "UnsupportedMediaType",
-            format!(
-                "the body of the request was in an unknown format ({sent}) - accepted media types include: {supported}"
-            ),
+            format!("the body of the request was in an unknown format ({sent}) - accepted media types include: {supported}"),
         )
     }
 
@@ -190,8 +133,7 @@ impl Refusal {
         let mut out = Self::new(429, "TooManyRequests", message);
         if let Some(seconds) = retry_after {
             out.retry_after = Some(seconds);
-            out.details
-                .insert("retryAfterSeconds".into(), seconds.into());
+            out.details.insert("retryAfterSeconds".into(), seconds.into());
         }
         out
     }
@@ -199,26 +141,18 @@ impl Refusal {
     pub fn timeout(message: impl Into<String>, retry_after: u32) -> Self {
         let mut out = Self::new(504, "Timeout", message);
         out.retry_after = Some(retry_after);
-        out.details
-            .insert("retryAfterSeconds".into(), retry_after.into());
+        out.details.insert("retryAfterSeconds".into(), retry_after.into());
         out
     }
 
     pub fn internal(message: impl std::fmt::Display) -> Self {
-        Self::new(
-            500,
-            "InternalError",
-            format!("Internal error occurred: {message}"),
-        )
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
 
     /// Adds one cause without a field, as the eviction handler does.
     #[must_use]
     pub fn with_cause(mut self, reason: &'static str, message: String) -> Self {
-        let causes = self
-            .details
-            .entry("causes")
-            .or_insert_with(|| Value::Array(Vec::new()));
+        let causes = self.details.entry("causes").or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(list) = causes {
             list.push(json!({"reason": reason, "message": message}));
         }

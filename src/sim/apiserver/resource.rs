@@ -45,27 +45,15 @@ pub struct Switches {
 
 impl Resource {
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
     /// `daemonsets.apps`, `pods`.
     pub fn group_resource(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.clone()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
     /// `DaemonSet.apps`, `Pod`.
     pub fn group_kind(&self) -> String {
-        if self.group.is_empty() {
-            self.kind.clone()
-        } else {
-            format!("{}.{}", self.kind, self.group)
-        }
+        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural
@@ -89,272 +77,38 @@ const X: u16 = 128; // scale
 const CLUSTER: u16 = 256;
 
 /// (group, version, plural, singular, kind, short names, categories, flags)
-type Row = (
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static str,
-    u16,
-);
+type Row = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str, &'static str, u16);
 
 const BUILTIN: &[Row] = &[
-    (
-        "",
-        "v1",
-        "namespaces",
-        "namespace",
-        "Namespace",
-        "ns",
-        "",
-        S | O | U | CLUSTER,
-    ),
-    (
-        "",
-        "v1",
-        "nodes",
-        "node",
-        "Node",
-        "no",
-        "",
-        S | U | K | CLUSTER,
-    ),
+    ("", "v1", "namespaces", "namespace", "Namespace", "ns", "", S | O | U | CLUSTER),
+    ("", "v1", "nodes", "node", "Node", "no", "", S | U | K | CLUSTER),
     ("", "v1", "pods", "pod", "Pod", "po", "all", S | G | O | U),
     ("", "v1", "events", "event", "Event", "ev", "", U | C),
-    (
-        "",
-        "v1",
-        "persistentvolumeclaims",
-        "persistentvolumeclaim",
-        "PersistentVolumeClaim",
-        "pvc",
-        "",
-        S | O | U,
-    ),
-    (
-        "",
-        "v1",
-        "persistentvolumes",
-        "persistentvolume",
-        "PersistentVolume",
-        "pv",
-        "",
-        S | O | U | CLUSTER,
-    ),
-    (
-        "",
-        "v1",
-        "configmaps",
-        "configmap",
-        "ConfigMap",
-        "cm",
-        "",
-        U,
-    ),
+    ("", "v1", "persistentvolumeclaims", "persistentvolumeclaim", "PersistentVolumeClaim", "pvc", "", S | O | U),
+    ("", "v1", "persistentvolumes", "persistentvolume", "PersistentVolume", "pv", "", S | O | U | CLUSTER),
+    ("", "v1", "configmaps", "configmap", "ConfigMap", "cm", "", U),
     ("", "v1", "secrets", "secret", "Secret", "", "", U),
-    (
-        "",
-        "v1",
-        "serviceaccounts",
-        "serviceaccount",
-        "ServiceAccount",
-        "sa",
-        "",
-        O,
-    ),
-    (
-        "",
-        "v1",
-        "services",
-        "service",
-        "Service",
-        "svc",
-        "all",
-        S | U,
-    ),
-    (
-        "events.k8s.io",
-        "v1",
-        "events",
-        "event",
-        "Event",
-        "ev",
-        "",
-        U | C,
-    ),
-    (
-        "coordination.k8s.io",
-        "v1",
-        "leases",
-        "lease",
-        "Lease",
-        "",
-        "",
-        C,
-    ),
-    (
-        "apps",
-        "v1",
-        "daemonsets",
-        "daemonset",
-        "DaemonSet",
-        "ds",
-        "all",
-        S | G | U,
-    ),
-    (
-        "apps",
-        "v1",
-        "controllerrevisions",
-        "controllerrevision",
-        "ControllerRevision",
-        "",
-        "",
-        U,
-    ),
-    (
-        "apps",
-        "v1",
-        "deployments",
-        "deployment",
-        "Deployment",
-        "deploy",
-        "all",
-        S | G | U | X,
-    ),
-    (
-        "apps",
-        "v1",
-        "replicasets",
-        "replicaset",
-        "ReplicaSet",
-        "rs",
-        "all",
-        S | G | U | X,
-    ),
-    (
-        "apps",
-        "v1",
-        "statefulsets",
-        "statefulset",
-        "StatefulSet",
-        "sts",
-        "all",
-        S | G | U | X,
-    ),
+    ("", "v1", "serviceaccounts", "serviceaccount", "ServiceAccount", "sa", "", O),
+    ("", "v1", "services", "service", "Service", "svc", "all", S | U),
+    ("events.k8s.io", "v1", "events", "event", "Event", "ev", "", U | C),
+    ("coordination.k8s.io", "v1", "leases", "lease", "Lease", "", "", C),
+    ("apps", "v1", "daemonsets", "daemonset", "DaemonSet", "ds", "all", S | G | U),
+    ("apps", "v1", "controllerrevisions", "controllerrevision", "ControllerRevision", "", "", U),
+    ("apps", "v1", "deployments", "deployment", "Deployment", "deploy", "all", S | G | U | X),
+    ("apps", "v1", "replicasets", "replicaset", "ReplicaSet", "rs", "all", S | G | U | X),
+    ("apps", "v1", "statefulsets", "statefulset", "StatefulSet", "sts", "all", S | G | U | X),
     ("batch", "v1", "jobs", "job", "Job", "", "all", S | G | U),
-    (
-        "policy",
-        "v1",
-        "poddisruptionbudgets",
-        "poddisruptionbudget",
-        "PodDisruptionBudget",
-        "pdb",
-        "",
-        S | G,
-    ),
-    (
-        "storage.k8s.io",
-        "v1",
-        "storageclasses",
-        "storageclass",
-        "StorageClass",
-        "sc",
-        "",
-        O | U | CLUSTER,
-    ),
-    (
-        "storage.k8s.io",
-        "v1",
-        "csidrivers",
-        "csidriver",
-        "CSIDriver",
-        "",
-        "",
-        O | CLUSTER,
-    ),
-    (
-        "storage.k8s.io",
-        "v1",
-        "csinodes",
-        "csinode",
-        "CSINode",
-        "",
-        "",
-        O | CLUSTER,
-    ),
-    (
-        "storage.k8s.io",
-        "v1",
-        "volumeattachments",
-        "volumeattachment",
-        "VolumeAttachment",
-        "",
-        "",
-        S | O | CLUSTER,
-    ),
-    (
-        "resource.k8s.io",
-        "v1",
-        "resourceclaims",
-        "resourceclaim",
-        "ResourceClaim",
-        "",
-        "",
-        S | O | U,
-    ),
-    (
-        "resource.k8s.io",
-        "v1",
-        "resourceclaimtemplates",
-        "resourceclaimtemplate",
-        "ResourceClaimTemplate",
-        "",
-        "",
-        O | U,
-    ),
-    (
-        "resource.k8s.io",
-        "v1",
-        "resourceslices",
-        "resourceslice",
-        "ResourceSlice",
-        "",
-        "",
-        O | U | CLUSTER,
-    ),
-    (
-        "resource.k8s.io",
-        "v1",
-        "deviceclasses",
-        "deviceclass",
-        "DeviceClass",
-        "",
-        "",
-        O | U | CLUSTER,
-    ),
-    (
-        "scheduling.k8s.io",
-        "v1",
-        "priorityclasses",
-        "priorityclass",
-        "PriorityClass",
-        "pc",
-        "",
-        U | CLUSTER,
-    ),
-    (
-        "rbac.authorization.k8s.io",
-        "v1",
-        "clusterroles",
-        "clusterrole",
-        "ClusterRole",
-        "",
-        "",
-        U | C | CLUSTER,
-    ),
+    ("policy", "v1", "poddisruptionbudgets", "poddisruptionbudget", "PodDisruptionBudget", "pdb", "", S | G),
+    ("storage.k8s.io", "v1", "storageclasses", "storageclass", "StorageClass", "sc", "", O | U | CLUSTER),
+    ("storage.k8s.io", "v1", "csidrivers", "csidriver", "CSIDriver", "", "", O | CLUSTER),
+    ("storage.k8s.io", "v1", "csinodes", "csinode", "CSINode", "", "", O | CLUSTER),
+    ("storage.k8s.io", "v1", "volumeattachments", "volumeattachment", "VolumeAttachment", "", "", S | O | CLUSTER),
+    ("resource.k8s.io", "v1", "resourceclaims", "resourceclaim", "ResourceClaim", "", "", S | O | U),
+    ("resource.k8s.io", "v1", "resourceclaimtemplates", "resourceclaimtemplate", "ResourceClaimTemplate", "", "", O | U),
+    ("resource.k8s.io", "v1", "resourceslices", "resourceslice", "ResourceSlice", "", "", O | U | CLUSTER),
+    ("resource.k8s.io", "v1", "deviceclasses", "deviceclass", "DeviceClass", "", "", O | U | CLUSTER),
+    ("scheduling.k8s.io", "v1", "priorityclasses", "priorityclass", "PriorityClass", "pc", "", U | CLUSTER),
+    ("rbac.authorization.k8s.io", "v1", "clusterroles", "clusterrole", "ClusterRole", "", "", U | C | CLUSTER),
     (
         "rbac.authorization.k8s.io",
         "v1",
@@ -365,26 +119,8 @@ const BUILTIN: &[Row] = &[
         "",
         U | C | CLUSTER,
     ),
-    (
-        "rbac.authorization.k8s.io",
-        "v1",
-        "roles",
-        "role",
-        "Role",
-        "",
-        "",
-        U | C,
-    ),
-    (
-        "rbac.authorization.k8s.io",
-        "v1",
-        "rolebindings",
-        "rolebinding",
-        "RoleBinding",
-        "",
-        "",
-        U | C,
-    ),
+    ("rbac.authorization.k8s.io", "v1", "roles", "role", "Role", "", "", U | C),
+    ("rbac.authorization.k8s.io", "v1", "rolebindings", "rolebinding", "RoleBinding", "", "", U | C),
     (
         "admissionregistration.k8s.io",
         "v1",
@@ -435,26 +171,8 @@ const BUILTIN: &[Row] = &[
         "",
         R | CLUSTER,
     ),
-    (
-        "authorization.k8s.io",
-        "v1",
-        "subjectaccessreviews",
-        "subjectaccessreview",
-        "SubjectAccessReview",
-        "",
-        "",
-        R | CLUSTER,
-    ),
-    (
-        "authentication.k8s.io",
-        "v1",
-        "selfsubjectreviews",
-        "selfsubjectreview",
-        "SelfSubjectReview",
-        "",
-        "",
-        R | CLUSTER,
-    ),
+    ("authorization.k8s.io", "v1", "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview", "", "", R | CLUSTER),
+    ("authentication.k8s.io", "v1", "selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview", "", "", R | CLUSTER),
 ];
 
 /// All served resources, found by group, version and plural name.
@@ -466,10 +184,7 @@ pub struct Registry {
 }
 
 fn words(text: &str) -> Vec<String> {
-    text.split(',')
-        .filter(|w| !w.is_empty())
-        .map(str::to_owned)
-        .collect()
+    text.split(',').filter(|w| !w.is_empty()).map(str::to_owned).collect()
 }
 
 impl Registry {
@@ -511,11 +226,7 @@ impl Registry {
     /// Adds or replaces one version of a resource.
     pub fn add(&mut self, resource: Resource) -> Arc<Resource> {
         let resource = Arc::new(resource);
-        let key = (
-            resource.group.clone(),
-            resource.version.clone(),
-            resource.plural.clone(),
-        );
+        let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
         if resource.table == self.tables.len() {
             self.tables.push(resource.clone());
         } else if resource.is_custom()
@@ -529,13 +240,11 @@ impl Registry {
 
     /// Stops serving all versions of a resource; its table stays, empty.
     pub fn remove(&mut self, group: &str, plural: &str) {
-        self.by_path
-            .retain(|(g, _, p), _| !(g == group && p == plural));
+        self.by_path.retain(|(g, _, p), _| !(g == group && p == plural));
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.by_path
-            .get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+        self.by_path.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
     /// Any served version of `plural.group`, or of a plural name alone (the first group that has it).
@@ -544,17 +253,11 @@ impl Registry {
         self.by_path
             .values()
             .find(|r| r.plural == plural && r.group == group)
-            .or_else(|| {
-                self.by_path
-                    .values()
-                    .find(|r| r.plural == plural && group.is_empty())
-            })
+            .or_else(|| self.by_path.values().find(|r| r.plural == plural && group.is_empty()))
     }
 
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
-        self.by_path
-            .values()
-            .find(|r| r.kind == kind && r.api_version() == api_version)
+        self.by_path.values().find(|r| r.kind == kind && r.api_version() == api_version)
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {

@@ -17,8 +17,7 @@ pub fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     }
     match call.resource.kind.as_str() {
         "SelfSubjectReview" => {
-            body["status"] =
-                json!({"userInfo": {"username": call.who.user, "groups": call.who.groups}});
+            body["status"] = json!({"userInfo": {"username": call.who.user, "groups": call.who.groups}});
         }
         "SelfSubjectRulesReview" => {
             body["status"] = json!({
@@ -28,29 +27,18 @@ pub fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         kind => {
             let spec = body.get("spec").cloned().unwrap_or_default();
             let who = if kind == "SubjectAccessReview" {
-                let text =
-                    |v: Option<&Value>| v.and_then(Value::as_str).unwrap_or_default().to_owned();
+                let text = |v: Option<&Value>| v.and_then(Value::as_str).unwrap_or_default().to_owned();
                 let groups = spec.get("groups").and_then(Value::as_array);
                 super::call::Identity {
                     client: call.who.client.clone(),
                     user: text(spec.get("user")),
-                    groups: groups
-                        .into_iter()
-                        .flatten()
-                        .filter_map(Value::as_str)
-                        .map(str::to_owned)
-                        .collect(),
+                    groups: groups.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect(),
                 }
             } else {
                 call.who.clone()
             };
             let attributes = spec.get("resourceAttributes").cloned().unwrap_or_default();
-            let text = |key: &str| {
-                attributes
-                    .get(key)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-            };
+            let text = |key: &str| attributes.get(key).and_then(Value::as_str).unwrap_or_default();
             let ask = Ask {
                 verb: text("verb"),
                 group: text("group"),
@@ -59,11 +47,7 @@ pub fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
                 namespace: text("namespace"),
                 name: text("name"),
             };
-            let allowed = if attributes.is_null() {
-                true
-            } else {
-                state.may(&who, &ask)
-            };
+            let allowed = if attributes.is_null() { true } else { state.may(&who, &ask) };
             body["status"] = json!({"allowed": allowed});
             if allowed && state.config.rbac {
                 body["status"]["reason"] = "RBAC: allowed".into();

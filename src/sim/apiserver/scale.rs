@@ -17,20 +17,10 @@ fn scale_of(call: &Call, object: &Value) -> Value {
         .and_then(|c| c.scale.clone())
         .unwrap_or_else(|| (".spec.replicas".into(), ".status.replicas".into()));
     let at = |path: &str| {
-        path.split('.')
-            .filter(|s| !s.is_empty())
-            .try_fold(object, |v, step| v.get(step))
-            .and_then(Value::as_i64)
-            .unwrap_or(0)
+        path.split('.').filter(|s| !s.is_empty()).try_fold(object, |v, step| v.get(step)).and_then(Value::as_i64).unwrap_or(0)
     };
     let mut metadata = json!({});
-    for field in [
-        "name",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-    ] {
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = meta(object, field) {
             metadata[field] = value.clone();
         }
@@ -42,32 +32,18 @@ fn scale_of(call: &Call, object: &Value) -> Value {
 }
 
 pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
-    let old = state
-        .get(&call.resource, &call.key())
-        .cloned()
-        .ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
+    let old = state.get(&call.resource, &call.key()).cloned().ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
     let shown = scale_of(call, &old.value);
     let body = call.body_json()?;
     let wanted = match call.verb {
         Verb::Get => return Ok(Reply::value(200, &shown)),
         Verb::Update => body,
-        Verb::Patch if call.patch == Some(PatchType::Json) => {
-            patch::json(&call.resource, &call.name, &shown, &body)?
-        }
+        Verb::Patch if call.patch == Some(PatchType::Json) => patch::json(&call.resource, &call.name, &shown, &body)?,
         Verb::Patch => patch::merge(&shown, &body)?,
         _ => return Err(Refusal::method_not_allowed()),
     };
-    let replicas = wanted
-        .get("spec")
-        .and_then(|s| s.get("replicas"))
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
-    let path = call
-        .resource
-        .custom
-        .as_ref()
-        .and_then(|c| c.scale.clone())
-        .map_or(".spec.replicas".into(), |s| s.0);
+    let replicas = wanted.get("spec").and_then(|s| s.get("replicas")).and_then(Value::as_i64).unwrap_or(0);
+    let path = call.resource.custom.as_ref().and_then(|c| c.scale.clone()).map_or(".spec.replicas".into(), |s| s.0);
     let mut new = (*old.value).clone();
     let pointer = path.replace('.', "/");
     match new.pointer_mut(&pointer) {
@@ -77,10 +53,7 @@ pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     if let Some(rv) = meta(&wanted, "resourceVersion") {
         write::meta_mut(&mut new).insert("resourceVersion".into(), rv.clone());
     }
-    let main = Call {
-        sub: String::new(),
-        ..call.clone()
-    };
+    let main = Call { sub: String::new(), ..call.clone() };
     let stored = write::save_whole(state, &main, &old, new)?;
     Ok(Reply::value(200, &scale_of(call, &stored.value)))
 }

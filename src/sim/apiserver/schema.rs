@@ -13,11 +13,7 @@ fn properties(schema: &Value) -> Option<&Map<String, Value>> {
 }
 
 fn child_path(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
-    }
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 /// Removes what the schema does not know; `unknown` gets the paths.
@@ -25,20 +21,13 @@ pub fn prune(schema: &Value, value: &mut Value, path: &str, root: bool, unknown:
     match value {
         Value::Object(fields) => {
             let known = properties(schema);
-            let extra = schema
-                .get("additionalProperties")
-                .filter(|a| !a.is_boolean());
-            let keep_all = flag(schema, "x-kubernetes-preserve-unknown-fields")
-                || schema.get("additionalProperties") == Some(&json!(true));
+            let extra = schema.get("additionalProperties").filter(|a| !a.is_boolean());
+            let keep_all =
+                flag(schema, "x-kubernetes-preserve-unknown-fields") || schema.get("additionalProperties") == Some(&json!(true));
             let embedded = flag(schema, "x-kubernetes-embedded-resource");
-            let system = |name: &str| {
-                (root || embedded) && matches!(name, "apiVersion" | "kind" | "metadata")
-            };
+            let system = |name: &str| (root || embedded) && matches!(name, "apiVersion" | "kind" | "metadata");
             fields.retain(|name, _| {
-                let keep = system(name)
-                    || keep_all
-                    || extra.is_some()
-                    || known.is_some_and(|k| k.contains_key(name));
+                let keep = system(name) || keep_all || extra.is_some() || known.is_some_and(|k| k.contains_key(name));
                 if !keep {
                     unknown.push(child_path(path, name));
                 }
@@ -51,8 +40,7 @@ pub fn prune(schema: &Value, value: &mut Value, path: &str, root: bool, unknown:
                 let inner = known.and_then(|k| k.get(name)).or(extra);
                 if let Some(inner) = inner {
                     // A null where none may be gives way to the default.
-                    if field.is_null() && !flag(inner, "nullable") && inner.get("default").is_some()
-                    {
+                    if field.is_null() && !flag(inner, "nullable") && inner.get("default").is_some() {
                         *field = inner.get("default").cloned().unwrap_or_default();
                     }
                     prune(inner, field, &child_path(path, name), false, unknown);
@@ -129,46 +117,26 @@ fn type_ok(schema: &Value, value: &Value) -> bool {
 }
 
 fn invalid(path: &str, shown: &Value, why: &str) -> Cause {
-    Cause::invalid(
-        path,
-        format!("Invalid value: {shown}: {path} in body {why}"),
-    )
+    Cause::invalid(path, format!("Invalid value: {shown}: {path} in body {why}"))
 }
 
 fn limits(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let number = |name: &str| schema.get(name).and_then(Value::as_f64);
-    let count = |name: &str| {
-        schema
-            .get(name)
-            .and_then(Value::as_u64)
-            .and_then(|n| usize::try_from(n).ok())
-    };
+    let count = |name: &str| schema.get(name).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
     match value {
         Value::Number(n) => {
             let n = n.as_f64().unwrap_or(0.0);
             if let Some(min) = number("minimum").filter(|min| n < *min) {
-                causes.push(invalid(
-                    path,
-                    value,
-                    &format!("should be greater than or equal to {min}"),
-                ));
+                causes.push(invalid(path, value, &format!("should be greater than or equal to {min}")));
             }
             if let Some(max) = number("maximum").filter(|max| n > *max) {
-                causes.push(invalid(
-                    path,
-                    value,
-                    &format!("should be less than or equal to {max}"),
-                ));
+                causes.push(invalid(path, value, &format!("should be less than or equal to {max}")));
             }
         }
         Value::String(text) => {
             let length = text.chars().count();
             if let Some(min) = count("minLength").filter(|min| length < *min) {
-                causes.push(invalid(
-                    path,
-                    value,
-                    &format!("should be at least {min} chars long"),
-                ));
+                causes.push(invalid(path, value, &format!("should be at least {min} chars long")));
             }
             if let Some(max) = count("maxLength").filter(|max| length > *max) {
                 causes.push(Cause {
@@ -180,11 +148,7 @@ fn limits(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         }
         Value::Array(items) => {
             if let Some(min) = count("minItems").filter(|min| items.len() < *min) {
-                causes.push(invalid(
-                    path,
-                    &json!(items.len()),
-                    &format!("should have at least {min} items"),
-                ));
+                causes.push(invalid(path, &json!(items.len()), &format!("should have at least {min} items")));
             }
             if let Some(max) = count("maxItems").filter(|max| items.len() > *max) {
                 causes.push(Cause {
@@ -203,11 +167,7 @@ fn limits(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
                 });
             }
             if let Some(min) = count("minProperties").filter(|min| fields.len() < *min) {
-                causes.push(invalid(
-                    path,
-                    &json!(fields.len()),
-                    &format!("should have at least {min} properties"),
-                ));
+                causes.push(invalid(path, &json!(fields.len()), &format!("should have at least {min} properties")));
             }
         }
         _ => {}
@@ -218,10 +178,7 @@ fn limits(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
         let list: Vec<String> = allowed.iter().map(ToString::to_string).collect();
         causes.push(Cause {
             reason: "FieldValueNotSupported",
-            message: format!(
-                "Unsupported value: {value}: supported values: {}",
-                list.join(", ")
-            ),
+            message: format!("Unsupported value: {value}: supported values: {}", list.join(", ")),
             field: path.to_owned(),
         });
     }
@@ -233,16 +190,11 @@ pub fn check(schema: &Value, value: &Value, path: &str, root: bool, causes: &mut
         return;
     }
     if !type_ok(schema, value) {
-        let wanted = schema
-            .get("type")
-            .and_then(Value::as_str)
-            .unwrap_or("integer or string");
+        let wanted = schema.get("type").and_then(Value::as_str).unwrap_or("integer or string");
         let have = json!(type_name(value));
         causes.push(Cause {
             reason: "FieldValueTypeInvalid",
-            message: format!(
-                "Invalid value: {have}: {path} in body must be of type {wanted}: {have}"
-            ),
+            message: format!("Invalid value: {have}: {path} in body must be of type {wanted}: {have}"),
             field: path.to_owned(),
         });
         return;
@@ -250,13 +202,7 @@ pub fn check(schema: &Value, value: &Value, path: &str, root: bool, causes: &mut
     limits(schema, value, path, causes);
     match value {
         Value::Object(fields) => {
-            for name in schema
-                .get("required")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-            {
+            for name in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
                 if !fields.contains_key(name) {
                     causes.push(Cause {
                         reason: "FieldValueRequired",
@@ -295,21 +241,12 @@ fn unique(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) 
         Some("map") => schema
             .get("x-kubernetes-list-map-keys")
             .and_then(Value::as_array)
-            .map(|l| {
-                l.iter()
-                    .filter_map(Value::as_str)
-                    .map(str::to_owned)
-                    .collect()
-            })
+            .map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect())
             .unwrap_or_default(),
         _ => return,
     };
     let key_of = |item: &Value| {
-        if keys.is_empty() {
-            item.clone()
-        } else {
-            super::shape::item_key(item, &keys).into()
-        }
+        if keys.is_empty() { item.clone() } else { super::shape::item_key(item, &keys).into() }
     };
     let all: Vec<Value> = items.iter().map(key_of).collect();
     for (n, key) in all.iter().enumerate() {
@@ -329,40 +266,23 @@ fn combinators(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause
         check(s, value, path, false, &mut inner);
         inner.is_empty()
     };
-    let list = |name: &str| {
-        schema
-            .get(name)
-            .and_then(Value::as_array)
-            .filter(|l| !l.is_empty())
-    };
+    let list = |name: &str| schema.get(name).and_then(Value::as_array).filter(|l| !l.is_empty());
     for inner in list("allOf").into_iter().flatten() {
         check(inner, value, path, false, causes);
     }
     if let Some(any) = list("anyOf")
         && !any.iter().any(passes)
     {
-        causes.push(invalid(
-            path,
-            &json!(""),
-            "must validate at least one schema (anyOf)",
-        ));
+        causes.push(invalid(path, &json!(""), "must validate at least one schema (anyOf)"));
     }
     if let Some(one) = list("oneOf")
         && one.iter().filter(|s| passes(s)).count() != 1
     {
-        causes.push(invalid(
-            path,
-            &json!(""),
-            "must validate one and only one schema (oneOf)",
-        ));
+        causes.push(invalid(path, &json!(""), "must validate one and only one schema (oneOf)"));
     }
     if let Some(not) = schema.get("not")
         && passes(not)
     {
-        causes.push(invalid(
-            path,
-            &json!(""),
-            "must not validate the schema (not)",
-        ));
+        causes.push(invalid(path, &json!(""), "must not validate the schema (not)"));
     }
 }

@@ -11,24 +11,10 @@ use super::write;
 
 /// Creates one object as if a client had posted it; an existing status is kept.
 pub fn install(state: &mut State, client: &str, object: Value) -> Result<(), Refusal> {
-    let text = |field: &str| {
-        object
-            .get(field)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let resource = state
-        .registry
-        .by_kind(&text("apiVersion"), &text("kind"))
-        .cloned()
-        .ok_or_else(|| {
-            Refusal::bad_request(format!(
-                "no resource of kind {} in version {} is served",
-                text("kind"),
-                text("apiVersion")
-            ))
-        })?;
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let resource = state.registry.by_kind(&text("apiVersion"), &text("kind")).cloned().ok_or_else(|| {
+        Refusal::bad_request(format!("no resource of kind {} in version {} is served", text("kind"), text("apiVersion")))
+    })?;
     let namespace = if resource.namespaced {
         match write::meta_str(&object, "namespace") {
             "" => "default".to_owned(),
@@ -51,9 +37,7 @@ pub fn install(state: &mut State, client: &str, object: Value) -> Result<(), Ref
         body: Bytes::from(object.to_string()),
     };
     write::create(state, &call)?;
-    let status = object
-        .get("status")
-        .filter(|_| resource.has.status && !resource.has.status_on_create);
+    let status = object.get("status").filter(|_| resource.has.status && !resource.has.status_on_create);
     if let Some(status) = status {
         call.name = write::meta_str(&object, "name").to_owned();
         call.sub = "status".into();
@@ -68,14 +52,9 @@ pub fn install(state: &mut State, client: &str, object: Value) -> Result<(), Ref
 /// Namespaces and priority classes of a fresh cluster.
 pub fn fill(state: &mut State) {
     let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
-    let mut objects: Vec<Value> = namespaces
-        .iter()
-        .map(|n| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}}))
-        .collect();
-    for (name, value) in [
-        ("system-cluster-critical", 2_000_000_000),
-        ("system-node-critical", 2_000_001_000),
-    ] {
+    let mut objects: Vec<Value> =
+        namespaces.iter().map(|n| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}})).collect();
+    for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
         objects.push(json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value,
             "description": "Used for system critical pods.",

@@ -49,18 +49,10 @@ impl Requirement {
         match self {
             Self::Exists(key) => label(object, key).is_some(),
             Self::Missing(key) => label(object, key).is_none(),
-            Self::In(key, values) => {
-                label(object, key).is_some_and(|v| values.iter().any(|x| x == v))
-            }
-            Self::NotIn(key, values) => {
-                label(object, key).is_none_or(|v| values.iter().all(|x| x != v))
-            }
-            Self::Greater(key, n) => label(object, key)
-                .and_then(|v| v.parse::<i64>().ok())
-                .is_some_and(|v| v > *n),
-            Self::Less(key, n) => label(object, key)
-                .and_then(|v| v.parse::<i64>().ok())
-                .is_some_and(|v| v < *n),
+            Self::In(key, values) => label(object, key).is_some_and(|v| values.iter().any(|x| x == v)),
+            Self::NotIn(key, values) => label(object, key).is_none_or(|v| values.iter().all(|x| x != v)),
+            Self::Greater(key, n) => label(object, key).and_then(|v| v.parse::<i64>().ok()).is_some_and(|v| v > *n),
+            Self::Less(key, n) => label(object, key).and_then(|v| v.parse::<i64>().ok()).is_some_and(|v| v < *n),
         }
     }
 }
@@ -80,17 +72,11 @@ fn split_terms(text: &str) -> Vec<&str> {
         }
     }
     out.push(&text[start..]);
-    out.into_iter()
-        .map(str::trim)
-        .filter(|t| !t.is_empty())
-        .collect()
+    out.into_iter().map(str::trim).filter(|t| !t.is_empty()).collect()
 }
 
 fn key_ok(key: &str) -> bool {
-    !key.is_empty()
-        && key
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
+    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
 }
 
 fn set_term(term: &str) -> Option<Requirement> {
@@ -102,11 +88,7 @@ fn set_term(term: &str) -> Option<Requirement> {
     };
     let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
     let values = list.split(',').map(|v| v.trim().to_owned()).collect();
-    Some(if negative {
-        Requirement::NotIn(key.into(), values)
-    } else {
-        Requirement::In(key.into(), values)
-    })
+    Some(if negative { Requirement::NotIn(key.into(), values) } else { Requirement::In(key.into(), values) })
 }
 
 fn label_term(term: &str) -> Option<Requirement> {
@@ -116,10 +98,7 @@ fn label_term(term: &str) -> Option<Requirement> {
     if let Some(key) = term.strip_prefix('!') {
         return key_ok(key.trim()).then(|| Requirement::Missing(key.trim().into()));
     }
-    let pair = |sep: &str| {
-        term.split_once(sep)
-            .map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()))
-    };
+    let pair = |sep: &str| term.split_once(sep).map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()));
     let out = if let Some((key, value)) = pair("!=") {
         Requirement::NotIn(key, vec![value])
     } else if let Some((key, value)) = pair("==").or_else(|| pair("=")) {
@@ -166,15 +145,9 @@ fn supported_fields(resource: &Resource) -> &'static [&'static str] {
             "source",
             "type",
         ],
-        ("events.k8s.io", "events") => &[
-            "regarding.kind",
-            "regarding.namespace",
-            "regarding.name",
-            "regarding.uid",
-            "reason",
-            "reportingController",
-            "type",
-        ],
+        ("events.k8s.io", "events") => {
+            &["regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "reason", "reportingController", "type"]
+        }
         ("", "secrets") => &["type"],
         ("", "namespaces") => &["status.phase"],
         ("apps", "replicasets") => &["status.replicas"],
@@ -189,9 +162,7 @@ impl Selectors {
         let mut out = Self::default();
         for term in split_terms(labels) {
             out.labels.push(label_term(term).ok_or_else(|| {
-                Refusal::bad_request(format!(
-                    "unable to parse requirement: found {term:?} in label selector {labels:?}"
-                ))
+                Refusal::bad_request(format!("unable to parse requirement: found {term:?} in label selector {labels:?}"))
             })?);
         }
         for term in fields.split(',').map(str::trim).filter(|t| !t.is_empty()) {
@@ -200,25 +171,16 @@ impl Selectors {
             } else if let Some((p, v)) = term.split_once("==").or_else(|| term.split_once('=')) {
                 (p, v, true)
             } else {
-                return Err(Refusal::bad_request(format!(
-                    "invalid field selector {fields:?}: invalid selector: {term:?}"
-                )));
+                return Err(Refusal::bad_request(format!("invalid field selector {fields:?}: invalid selector: {term:?}")));
             };
             let known = path == "metadata.name"
                 || (path == "metadata.namespace" && resource.namespaced)
                 || supported_fields(resource).contains(&path)
-                || resource
-                    .custom
-                    .as_ref()
-                    .is_some_and(|c| c.selectable_fields.iter().any(|f| f == path));
+                || resource.custom.as_ref().is_some_and(|c| c.selectable_fields.iter().any(|f| f == path));
             if !known {
                 return Err(Refusal::bad_request(format!(
                     "Unable to find \"{}, Resource={}\" that match label selector {labels:?}, field selector {fields:?}: field label not supported: {path}",
-                    if resource.group.is_empty() {
-                        format!("/{}", resource.version)
-                    } else {
-                        resource.api_version()
-                    },
+                    if resource.group.is_empty() { format!("/{}", resource.version) } else { resource.api_version() },
                     resource.plural,
                 )));
             }
@@ -247,10 +209,7 @@ impl Selectors {
 
     /// The value that `path=value` demands, so that an index can be used.
     pub fn required(&self, path: &str) -> Option<&str> {
-        self.fields
-            .iter()
-            .find(|(p, _, equal)| *equal && p == path)
-            .map(|(_, v, _)| v.as_str())
+        self.fields.iter().find(|(p, _, equal)| *equal && p == path).map(|(_, v, _)| v.as_str())
     }
 }
 
@@ -262,40 +221,24 @@ pub fn label_selector_matches(selector: Option<&Value>, object: &Value) -> bool 
     let labels_ok = selector
         .get("matchLabels")
         .and_then(Value::as_object)
-        .is_none_or(|wanted| {
-            wanted
-                .iter()
-                .all(|(k, v)| label(object, k).is_some_and(|have| v.as_str() == Some(have)))
-        });
-    let expressions_ok = selector
-        .get("matchExpressions")
-        .and_then(Value::as_array)
-        .is_none_or(|list| {
-            list.iter().all(|e| {
-                let key = e
-                    .get("key")
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned();
-                let values = e
-                    .get("values")
-                    .and_then(Value::as_array)
-                    .map(|l| {
-                        l.iter()
-                            .filter_map(Value::as_str)
-                            .map(str::to_owned)
-                            .collect()
-                    })
-                    .unwrap_or_default();
-                match e.get("operator").and_then(Value::as_str) {
-                    Some("In") => Requirement::In(key, values).matches(object),
-                    Some("NotIn") => Requirement::NotIn(key, values).matches(object),
-                    Some("Exists") => Requirement::Exists(key).matches(object),
-                    Some("DoesNotExist") => Requirement::Missing(key).matches(object),
-                    _ => false,
-                }
-            })
-        });
+        .is_none_or(|wanted| wanted.iter().all(|(k, v)| label(object, k).is_some_and(|have| v.as_str() == Some(have))));
+    let expressions_ok = selector.get("matchExpressions").and_then(Value::as_array).is_none_or(|list| {
+        list.iter().all(|e| {
+            let key = e.get("key").and_then(Value::as_str).unwrap_or_default().to_owned();
+            let values = e
+                .get("values")
+                .and_then(Value::as_array)
+                .map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+                .unwrap_or_default();
+            match e.get("operator").and_then(Value::as_str) {
+                Some("In") => Requirement::In(key, values).matches(object),
+                Some("NotIn") => Requirement::NotIn(key, values).matches(object),
+                Some("Exists") => Requirement::Exists(key).matches(object),
+                Some("DoesNotExist") => Requirement::Missing(key).matches(object),
+                _ => false,
+            }
+        })
+    });
     labels_ok && expressions_ok
 }
 
@@ -310,31 +253,13 @@ mod tests {
         let registry = Registry::builtin();
         let pods = registry.find("", "v1", "pods").unwrap();
         let object = json!({"metadata": {"labels": {"a": "1", "b/c": "x"}}});
-        let yes = [
-            "a",
-            "a=1",
-            "a==1",
-            "a in (1, 2)",
-            "a notin (3)",
-            "!z",
-            "z!=1",
-            "a>0",
-            "a<2",
-            "a,b/c=x",
-            "z notin (1)",
-        ];
+        let yes = ["a", "a=1", "a==1", "a in (1, 2)", "a notin (3)", "!z", "z!=1", "a>0", "a<2", "a,b/c=x", "z notin (1)"];
         let no = ["!a", "a=2", "a!=1", "z", "a in (3)", "a>1", "a,z"];
         for text in yes {
-            assert!(
-                Selectors::parse(pods, text, "").unwrap().matches(&object),
-                "{text}"
-            );
+            assert!(Selectors::parse(pods, text, "").unwrap().matches(&object), "{text}");
         }
         for text in no {
-            assert!(
-                !Selectors::parse(pods, text, "").unwrap().matches(&object),
-                "{text}"
-            );
+            assert!(!Selectors::parse(pods, text, "").unwrap().matches(&object), "{text}");
         }
         assert!(Selectors::parse(pods, "a b", "").is_err());
     }
@@ -345,13 +270,7 @@ mod tests {
         let pods = registry.find("", "v1", "pods").unwrap();
         let refused = Selectors::parse(pods, "", "spec.foo=1").unwrap_err();
         assert_eq!(refused.code, 400);
-        assert!(
-            refused
-                .message
-                .ends_with("field label not supported: spec.foo"),
-            "{}",
-            refused.message
-        );
+        assert!(refused.message.ends_with("field label not supported: spec.foo"), "{}", refused.message);
         let nodes = registry.find("", "v1", "nodes").unwrap();
         let open = Selectors::parse(nodes, "", "spec.unschedulable=false").unwrap();
         assert!(open.matches(&json!({"spec": {}})));

@@ -116,13 +116,7 @@ impl ApiServer {
     pub fn client(&self, identity: &Identity) -> kube::Client {
         let link = self.link(identity);
         let _inside = self.0.clock.runtime().enter();
-        kube::Client::new(
-            Service {
-                server: self.clone(),
-                link,
-            },
-            "default",
-        )
+        kube::Client::new(Service { server: self.clone(), link }, "default")
     }
 
     fn link(&self, identity: &Identity) -> Arc<Link> {
@@ -133,9 +127,7 @@ impl ApiServer {
         {
             return link.clone();
         }
-        let crashed = links
-            .get(&identity.client)
-            .map_or_else(Arc::default, |l| l.crashed.clone());
+        let crashed = links.get(&identity.client).map_or_else(Arc::default, |l| l.crashed.clone());
         let link = Arc::new(Link {
             identity: identity.clone(),
             dead: AtomicBool::new(false),
@@ -184,9 +176,7 @@ impl ApiServer {
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let state = self.state();
         let resource = state.registry.find_any(resource)?;
-        state
-            .get(resource, &(namespace.to_owned(), name.to_owned()))
-            .map(|s| s.value.clone())
+        state.get(resource, &(namespace.to_owned(), name.to_owned())).map(|s| s.value.clone())
     }
 
     /// All stored objects of a resource, by namespace and name.
@@ -195,12 +185,7 @@ impl ApiServer {
         let Some(resource) = state.registry.find_any(resource) else {
             return Vec::new();
         };
-        state
-            .table(resource)
-            .objects
-            .values()
-            .map(|s| s.value.clone())
-            .collect()
+        state.table(resource).objects.values().map(|s| s.value.clone()).collect()
     }
 
     /// The newest revision.
@@ -223,19 +208,13 @@ impl ApiServer {
     /// Ends the open watches of a client (all clients if `None`) and of a resource (all if `None`); how many.
     pub fn end_watches(&self, client: Option<&str>, resource: Option<&str>, end: &End) -> usize {
         let state = self.state();
-        let only = resource
-            .and_then(|r| state.registry.find_any(r))
-            .map(|r| r.table);
+        let only = resource.and_then(|r| state.registry.find_any(r)).map(|r| r.table);
         let mut ended = 0;
         for (index, table) in state.tables.iter().enumerate() {
             if resource.is_some() && only != Some(index) {
                 continue;
             }
-            for watcher in table
-                .watchers
-                .all()
-                .filter(|w| client.is_none_or(|c| c == w.client))
-            {
+            for watcher in table.watchers.all().filter(|w| client.is_none_or(|c| c == w.client)) {
                 watcher.queue.end(end.clone());
                 ended += 1;
             }
@@ -263,11 +242,8 @@ impl ApiServer {
 
     fn response(&self, code: u16, body: SimBody) -> Response<SimBody> {
         let mut response = Response::new(body);
-        *response.status_mut() =
-            http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-        response
-            .headers_mut()
-            .insert("content-type", HeaderValue::from_static("application/json"));
+        *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
         response.headers_mut().insert("date", self.date());
         response
     }
@@ -276,20 +252,14 @@ impl ApiServer {
         let body = Bytes::from(refusal.to_status().to_string());
         let mut response = self.response(refusal.code, SimBody::Full(Some(body)));
         if let Some(seconds) = refusal.retry_after {
-            response
-                .headers_mut()
-                .insert("retry-after", HeaderValue::from(seconds));
+            response.headers_mut().insert("retry-after", HeaderValue::from(seconds));
         }
         response
     }
 
     fn answer(&self, reply: Reply) -> Response<SimBody> {
         match reply {
-            Reply::Json {
-                code,
-                body,
-                warnings,
-            } => {
+            Reply::Json { code, body, warnings } => {
                 let mut response = self.response(code, SimBody::Full(Some(body)));
                 for warning in warnings {
                     if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
@@ -298,15 +268,8 @@ impl ApiServer {
                 }
                 response
             }
-            Reply::Lines(lines) => {
-                self.response(200, SimBody::Full(Some(Bytes::from(lines.concat()))))
-            }
-            Reply::Watch {
-                first,
-                mut stream,
-                id,
-                table,
-            } => {
+            Reply::Lines(lines) => self.response(200, SimBody::Full(Some(Bytes::from(lines.concat())))),
+            Reply::Watch { first, mut stream, id, table } => {
                 let (out, lines) = mpsc::channel(64);
                 let server = self.clone();
                 stream.revision = Box::new(move || server.state().rv);
@@ -328,54 +291,23 @@ impl ApiServer {
         }
     }
 
-    fn parse(
-        &self,
-        identity: &Identity,
-        parts: &Parts,
-        body: Bytes,
-    ) -> Result<Option<Call>, Refusal> {
+    fn parse(&self, identity: &Identity, parts: &Parts, body: Bytes) -> Result<Option<Call>, Refusal> {
         let state = self.state();
         let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let (resource, namespace, name, sub) = match call::route(&state.registry, parts.uri.path())?
-        {
+        let (resource, namespace, name, sub) = match call::route(&state.registry, parts.uri.path())? {
             Target::Other => return Ok(None),
-            Target::Resource {
-                resource,
-                namespace,
-                name,
-                sub,
-            } => (resource, namespace, name, sub),
+            Target::Resource { resource, namespace, name, sub } => (resource, namespace, name, sub),
         };
         let verb = call::verb(&parts.method, !name.is_empty(), &sub, &query)?;
-        let patch = if verb == Verb::Patch {
-            Some(call::patch_type(&parts.headers, &resource)?)
-        } else {
-            None
-        };
+        let patch = if verb == Verb::Patch { Some(call::patch_type(&parts.headers, &resource)?) } else { None };
         let form = Form::of(&parts.headers, query.get("includeObject"), &resource);
         let manager = call::field_manager(&query, &parts.headers, identity);
-        Ok(Some(Call {
-            verb,
-            resource,
-            namespace,
-            name,
-            sub,
-            query,
-            form,
-            patch,
-            who: identity.clone(),
-            manager,
-            body,
-        }))
+        Ok(Some(Call { verb, resource, namespace, name, sub, query, form, patch, who: identity.clone(), manager, body }))
     }
 
     fn fault(&self, link: &Link, call: &Call, resource: &str) -> Option<Action> {
         let nth_request = link.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        let nth_write = if call.verb.is_write() {
-            link.writes.fetch_add(1, Ordering::Relaxed) + 1
-        } else {
-            0
-        };
+        let nth_write = if call.verb.is_write() { link.writes.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
         let seen = Seen {
             client: &link.identity.client,
             user: &link.identity.user,
@@ -391,13 +323,10 @@ impl ApiServer {
         // A fault that has no meaning for this verb is none.
         let fits = match &action {
             Action::CutWatch { .. } | Action::Gone410 { .. } | Action::LagWatch { .. } => {
-                call.verb == Verb::Watch
-                    || (call.verb == Verb::List && matches!(action, Action::Gone410 { http: true }))
+                call.verb == Verb::Watch || (call.verb == Verb::List && matches!(action, Action::Gone410 { http: true }))
             }
             Action::StaleList { .. } => matches!(call.verb, Verb::List | Verb::Get),
-            Action::Conflict409 | Action::AppliedButResponseLost | Action::Crash { .. } => {
-                call.verb.is_write()
-            }
+            Action::Conflict409 | Action::AppliedButResponseLost | Action::Crash { .. } => call.verb.is_write(),
             _ => true,
         };
         if fits {
@@ -420,47 +349,30 @@ impl ApiServer {
     }
 
     /// One request from arrival to response. `Err` is a broken connection.
-    async fn handle(
-        self,
-        link: Arc<Link>,
-        parts: Parts,
-        body: Bytes,
-    ) -> io::Result<Response<SimBody>> {
+    async fn handle(self, link: Arc<Link>, parts: Parts, body: Bytes) -> io::Result<Response<SimBody>> {
         let call = match self.parse(&link.identity, &parts, body) {
             Ok(Some(call)) => call,
             Ok(None) => {
                 tokio::time::sleep(self.half_latency() * 2).await;
-                let answer =
-                    discovery::answer(&self.state().registry, parts.uri.path(), &parts.headers);
+                let answer = discovery::answer(&self.state().registry, parts.uri.path(), &parts.headers);
                 let mut response = match answer {
                     Ok(reply) => self.answer(reply),
                     Err(refusal) => self.refuse(&refusal),
                 };
                 if let Some(kind) = discovery::content_type(&parts.headers, parts.uri.path()) {
-                    response
-                        .headers_mut()
-                        .insert("content-type", HeaderValue::from_static(kind));
+                    response.headers_mut().insert("content-type", HeaderValue::from_static(kind));
                 }
                 return Ok(response);
             }
             Err(refusal) => {
                 tokio::time::sleep(self.half_latency() * 2).await;
-                self.0.log.count(
-                    &link.identity.client,
-                    "unknown",
-                    parts.uri.path(),
-                    refusal.code,
-                );
+                self.0.log.count(&link.identity.client, "unknown", parts.uri.path(), refusal.code);
                 return Ok(self.refuse(&refusal));
             }
         };
         let resource = call.resource_name();
         let action = self.fault(&link, &call, &resource);
-        let count = |code: u16| {
-            self.0
-                .log
-                .count(&link.identity.client, call.verb.as_str(), &resource, code)
-        };
+        let count = |code: u16| self.0.log.count(&link.identity.client, call.verb.as_str(), &resource, code);
         let mut read = ReadFault::default();
         let before = self.half_latency();
         let refused = match &action {
@@ -476,10 +388,7 @@ impl ApiServer {
             Some(Action::Refused) => {
                 tokio::time::sleep(before).await;
                 count(0);
-                return Err(io::Error::new(
-                    io::ErrorKind::ConnectionRefused,
-                    "connection refused by the simulated server",
-                ));
+                return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused by the simulated server"));
             }
             Some(Action::CutWatch { after }) => {
                 read.cut_after = Some(*after);
@@ -495,37 +404,20 @@ impl ApiServer {
             }
             Some(Action::LagWatch { constant, spread }) => {
                 let salt = locked(&self.0.latency).next();
-                read.lag = Lag {
-                    constant: *constant,
-                    spread: *spread,
-                    salt,
-                };
+                read.lag = Lag { constant: *constant, spread: *spread, salt };
                 None
             }
             Some(Action::Conflict409) => Some(Refusal::stale(&call.resource, &call.name)),
-            Some(Action::TooMany429 { retry_after }) => Some(Refusal::too_many(
-                "Too many requests, please try again later.",
-                *retry_after,
-            )),
-            Some(Action::Forbidden) => Some(Refusal::forbidden(
-                &call.resource,
-                &call.name,
-                "refused by an injected fault",
-            )),
-            Some(Action::Gone410 { http: true }) => Some(Refusal::expired(
-                "The resourceVersion for the provided list is too old.",
-            )),
+            Some(Action::TooMany429 { retry_after }) => {
+                Some(Refusal::too_many("Too many requests, please try again later.", *retry_after))
+            }
+            Some(Action::Forbidden) => Some(Refusal::forbidden(&call.resource, &call.name, "refused by an injected fault")),
+            Some(Action::Gone410 { http: true }) => {
+                Some(Refusal::expired("The resourceVersion for the provided list is too old."))
+            }
             Some(Action::Status(code)) => Some(match code {
-                503 => Refusal::new(
-                    503,
-                    "ServiceUnavailable",
-                    "the server is currently unable to handle the request",
-                ),
-                504 => Refusal::new(
-                    504,
-                    "Timeout",
-                    "Timeout: request did not complete within the allotted timeout",
-                ),
+                503 => Refusal::new(503, "ServiceUnavailable", "the server is currently unable to handle the request"),
+                504 => Refusal::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout"),
                 500 => Refusal::internal("injected"),
                 other => Refusal::new(*other, "Unknown", "an injected fault"),
             }),
@@ -551,10 +443,7 @@ impl ApiServer {
         }
         tokio::time::sleep(before).await;
         if action == Some(Action::AppliedButResponseLost) {
-            return Err(io::Error::new(
-                io::ErrorKind::ConnectionReset,
-                "connection reset by the simulated server",
-            ));
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by the simulated server"));
         }
         Ok(match result {
             Ok(reply) => self.answer(reply),
@@ -576,11 +465,7 @@ impl ApiServer {
         self.send(link, request)
     }
 
-    fn send<B>(
-        &self,
-        link: Arc<Link>,
-        request: Request<B>,
-    ) -> impl Future<Output = io::Result<Response<SimBody>>> + Send + use<B>
+    fn send<B>(&self, link: Arc<Link>, request: Request<B>) -> impl Future<Output = io::Result<Response<SimBody>>> + Send + use<B>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::fmt::Display + Send,
@@ -591,11 +476,7 @@ impl ApiServer {
         let task = (!dead).then(|| {
             self.0.clock.runtime().spawn(async move {
                 let (parts, body) = request.into_parts();
-                let body = body
-                    .collect()
-                    .await
-                    .map_err(|e| io::Error::other(e.to_string()))?
-                    .to_bytes();
+                let body = body.collect().await.map_err(|e| io::Error::other(e.to_string()))?.to_bytes();
                 server.handle(link, parts, body).await
             })
         });
@@ -603,11 +484,7 @@ impl ApiServer {
             match task {
                 // A dead client's requests never arrive.
                 None => std::future::pending().await,
-                Some(task) => task.await.unwrap_or_else(|e| {
-                    Err(io::Error::other(format!(
-                        "the simulated server failed: {e}"
-                    )))
-                }),
+                Some(task) => task.await.unwrap_or_else(|e| Err(io::Error::other(format!("the simulated server failed: {e}")))),
             }
         }
     }

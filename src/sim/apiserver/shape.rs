@@ -77,19 +77,11 @@ impl<'a> Shape<'a> {
         });
         // Object metadata is typed for custom kinds, too.
         let is_custom = self.is_custom && !(self.field.is_empty() && name == "metadata");
-        Self {
-            custom,
-            is_custom,
-            field: name,
-            service: self.service,
-        }
+        Self { custom, is_custom, field: name, service: self.service }
     }
 
     pub fn items(self) -> Self {
-        Self {
-            custom: self.custom.and_then(|s| s.get("items")),
-            ..self
-        }
+        Self { custom: self.custom.and_then(|s| s.get("items")), ..self }
     }
 
     /// Does a list here merge, in the sense of field ownership and apply?
@@ -101,12 +93,7 @@ impl<'a> Shape<'a> {
                 Some("map") => ListKind::Map(
                     text("x-kubernetes-list-map-keys")
                         .and_then(Value::as_array)
-                        .map(|l| {
-                            l.iter()
-                                .filter_map(Value::as_str)
-                                .map(str::to_owned)
-                                .collect()
-                        })
+                        .map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect())
                         .unwrap_or_default(),
                 ),
                 _ => ListKind::Atomic,
@@ -140,9 +127,7 @@ impl<'a> Shape<'a> {
     /// Is an object here a map (owned as a whole, too) and not a struct?
     pub fn is_string_map(self) -> bool {
         if self.is_custom {
-            return self
-                .custom
-                .is_some_and(|s| s.get("additionalProperties").is_some());
+            return self.custom.is_some_and(|s| s.get("additionalProperties").is_some());
         }
         STRING_MAPS.contains(&self.field)
     }
@@ -150,9 +135,7 @@ impl<'a> Shape<'a> {
     /// Is an object here one value for ownership (`x-kubernetes-map-type: atomic`)?
     pub fn is_atomic(self) -> bool {
         if self.is_custom {
-            return self.custom.is_some_and(|s| {
-                s.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic")
-            });
+            return self.custom.is_some_and(|s| s.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic"));
         }
         matches!(
             self.field,

@@ -118,13 +118,7 @@ impl State {
     }
 
     /// Finds a stored object of a builtin kind.
-    pub fn lookup(
-        &self,
-        group: &str,
-        plural: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Option<&Arc<Stored>> {
+    pub fn lookup(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
         let resource = self.registry.find(group, "v1", plural)?;
         self.get(resource, &(namespace.to_owned(), name.to_owned()))
     }
@@ -158,13 +152,7 @@ impl State {
     }
 
     /// Writes one version: revision, table, log, watchers. The only way an object changes.
-    pub fn commit(
-        &mut self,
-        call: &Call,
-        resource: &Resource,
-        key: Key,
-        new: Option<Value>,
-    ) -> Arc<Stored> {
+    pub fn commit(&mut self, call: &Call, resource: &Resource, key: Key, new: Option<Value>) -> Arc<Stored> {
         self.rv += 1;
         let rv = self.rv;
         let at = self.clock.now();
@@ -178,11 +166,7 @@ impl State {
             Arc::new(Stored::new(value, rv, !existed))
         });
         let event = table.record(key, stored.clone(), rv, at, resource.is_pod(), keep);
-        let bytes = stored
-            .as_ref()
-            .or(event.old.as_ref())
-            .map(|s| s.json())
-            .unwrap_or_default();
+        let bytes = stored.as_ref().or(event.old.as_ref()).map(|s| s.json()).unwrap_or_default();
         self.log.write(Draft {
             at,
             client: &call.who.client,
@@ -200,39 +184,21 @@ impl State {
         let now = self.clock.instant();
         table.watchers.tell(&event, now, limit);
         // A removed object is answered with what it was last.
-        stored
-            .or_else(|| event.last_words().cloned())
-            .unwrap_or_else(|| Arc::new(Stored::new(Value::Null, rv, false)))
+        stored.or_else(|| event.last_words().cloned()).unwrap_or_else(|| Arc::new(Stored::new(Value::Null, rv, false)))
     }
 
     /// Takes the view that a paged list is continued from.
     pub fn take_snapshot(&mut self, table: usize) {
         let (rv, at) = (self.rv, self.clock.now());
-        if self
-            .snapshots
-            .iter()
-            .any(|s| s.table == table && s.rv == rv)
-        {
+        if self.snapshots.iter().any(|s| s.table == table && s.rv == rv) {
             return;
         }
         let Some(objects) = self.tables.get(table).map(|t| t.objects.clone()) else {
             return;
         };
-        self.snapshots.push_back(Snapshot {
-            table,
-            rv,
-            at,
-            objects,
-        });
-        let oldest = at.checked_sub(
-            jiff::SignedDuration::try_from(self.config.continue_for).unwrap_or_default(),
-        );
-        while self.snapshots.len() > 16
-            || self
-                .snapshots
-                .front()
-                .is_some_and(|s| oldest.as_ref().is_ok_and(|o| s.at < *o))
-        {
+        self.snapshots.push_back(Snapshot { table, rv, at, objects });
+        let oldest = at.checked_sub(jiff::SignedDuration::try_from(self.config.continue_for).unwrap_or_default());
+        while self.snapshots.len() > 16 || self.snapshots.front().is_some_and(|s| oldest.as_ref().is_ok_and(|o| s.at < *o)) {
             self.snapshots.pop_front();
         }
     }
@@ -260,13 +226,8 @@ pub fn continue_token(rv: i64, key: &Key) -> String {
 
 /// (revision or -1, key after which to go on)
 pub fn parse_continue(token: &str) -> Option<(i64, Key)> {
-    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD
-        .decode(token)
-        .ok()?;
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).ok()?;
     let value: Value = serde_json::from_slice(&bytes).ok()?;
     let (namespace, name) = value.get("start")?.as_str()?.split_once('/')?;
-    Some((
-        value.get("rv")?.as_i64()?,
-        (namespace.to_owned(), name.to_owned()),
-    ))
+    Some((value.get("rv")?.as_i64()?, (namespace.to_owned(), name.to_owned())))
 }

@@ -30,20 +30,11 @@ pub struct Stored {
 
 impl Stored {
     pub fn new(value: Value, rv: u64, created: bool) -> Self {
-        Self {
-            value: Arc::new(value),
-            rv,
-            created,
-            line: OnceLock::new(),
-        }
+        Self { value: Arc::new(value), rv, created, line: OnceLock::new() }
     }
 
     fn own_kind(&self) -> EventKind {
-        if self.created {
-            EventKind::Added
-        } else {
-            EventKind::Modified
-        }
+        if self.created { EventKind::Added } else { EventKind::Modified }
     }
 
     fn line(&self) -> &Bytes {
@@ -70,10 +61,7 @@ impl Stored {
         if kind == self.own_kind() {
             return Line::One(line.clone());
         }
-        Line::Two(
-            Bytes::from_static(kind.prefix()),
-            line.slice(self.own_kind().prefix().len()..),
-        )
+        Line::Two(Bytes::from_static(kind.prefix()), line.slice(self.own_kind().prefix().len()..))
     }
 }
 
@@ -150,11 +138,7 @@ pub struct Table {
 }
 
 pub fn node_name(value: &Value) -> Option<&str> {
-    value
-        .get("spec")?
-        .get("nodeName")?
-        .as_str()
-        .filter(|n| !n.is_empty())
+    value.get("spec")?.get("nodeName")?.as_str().filter(|n| !n.is_empty())
 }
 
 impl Table {
@@ -185,21 +169,11 @@ impl Table {
                     }
                 }
                 if let Some(node) = after {
-                    self.by_node
-                        .entry(node.to_owned())
-                        .or_default()
-                        .insert(key.clone());
+                    self.by_node.entry(node.to_owned()).or_default().insert(key.clone());
                 }
             }
         }
-        let event = Arc::new(Event {
-            rv,
-            at,
-            key,
-            old,
-            new,
-            last_words: OnceLock::new(),
-        });
+        let event = Arc::new(Event { rv, at, key, old, new, last_words: OnceLock::new() });
         self.history.push_back(event.clone());
         while self.history.len() > keep {
             if let Some(gone) = self.history.pop_front() {
@@ -226,11 +200,7 @@ impl Table {
 
     /// The last revision of this table at or before a time; the floor when history does not reach back.
     pub fn revision_at(&self, at: Timestamp) -> u64 {
-        self.history
-            .iter()
-            .rev()
-            .find(|e| e.at <= at)
-            .map_or(self.floor, |e| e.rv)
+        self.history.iter().rev().find(|e| e.at <= at).map_or(self.floor, |e| e.rv)
     }
 
     /// One object as it was at `rv`.

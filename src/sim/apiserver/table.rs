@@ -20,21 +20,11 @@ enum Getter {
 }
 
 fn by_path(name: &str, path: &str) -> Column {
-    Column {
-        name: name.into(),
-        priority: 0,
-        kind: "string",
-        get: Getter::Path(path.into()),
-    }
+    Column { name: name.into(), priority: 0, kind: "string", get: Getter::Path(path.into()) }
 }
 
 fn with(name: &str, get: fn(&Value) -> String) -> Column {
-    Column {
-        name: name.into(),
-        priority: 0,
-        kind: "string",
-        get: Getter::With(get),
-    }
+    Column { name: name.into(), priority: 0, kind: "string", get: Getter::With(get) }
 }
 
 fn wide(mut column: Column) -> Column {
@@ -43,18 +33,11 @@ fn wide(mut column: Column) -> Column {
 }
 
 fn list<'a>(object: &'a Value, part: &str, field: &str) -> impl Iterator<Item = &'a Value> {
-    object
-        .get(part)
-        .and_then(|p| p.get(field))
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
+    object.get(part).and_then(|p| p.get(field)).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn pod_ready(pod: &Value) -> String {
-    let ready = list(pod, "status", "containerStatuses")
-        .filter(|c| c.get("ready") == Some(&json!(true)))
-        .count();
+    let ready = list(pod, "status", "containerStatuses").filter(|c| c.get("ready") == Some(&json!(true))).count();
     format!("{ready}/{}", list(pod, "spec", "containers").count())
 }
 
@@ -63,18 +46,11 @@ fn pod_status(pod: &Value) -> String {
         return "Terminating".into();
     }
     let reason = field_at(pod, "status.reason");
-    if reason.is_empty() {
-        field_at(pod, "status.phase")
-    } else {
-        reason
-    }
+    if reason.is_empty() { field_at(pod, "status.phase") } else { reason }
 }
 
 fn pod_restarts(pod: &Value) -> String {
-    list(pod, "status", "containerStatuses")
-        .filter_map(|c| c.get("restartCount")?.as_i64())
-        .sum::<i64>()
-        .to_string()
+    list(pod, "status", "containerStatuses").filter_map(|c| c.get("restartCount")?.as_i64()).sum::<i64>().to_string()
 }
 
 fn node_status(node: &Value) -> String {
@@ -92,52 +68,26 @@ fn node_status(node: &Value) -> String {
 }
 
 fn node_roles(node: &Value) -> String {
-    let labels = node
-        .get("metadata")
-        .and_then(|m| m.get("labels"))
-        .and_then(Value::as_object);
-    let roles: Vec<&str> = labels
-        .into_iter()
-        .flat_map(|l| l.keys())
-        .filter_map(|k| k.strip_prefix("node-role.kubernetes.io/"))
-        .collect();
-    if roles.is_empty() {
-        "<none>".into()
-    } else {
-        roles.join(",")
-    }
+    let labels = node.get("metadata").and_then(|m| m.get("labels")).and_then(Value::as_object);
+    let roles: Vec<&str> =
+        labels.into_iter().flat_map(|l| l.keys()).filter_map(|k| k.strip_prefix("node-role.kubernetes.io/")).collect();
+    if roles.is_empty() { "<none>".into() } else { roles.join(",") }
 }
 
 fn selector_text(object: &Value) -> String {
-    let map = object
-        .get("spec")
-        .and_then(|s| s.get("template"))
-        .and_then(|t| t.get("spec"))
-        .and_then(|s| s.get("nodeSelector"));
+    let map = object.get("spec").and_then(|s| s.get("template")).and_then(|t| t.get("spec")).and_then(|s| s.get("nodeSelector"));
     let pairs: Vec<String> = map
         .and_then(Value::as_object)
         .into_iter()
         .flatten()
         .map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default()))
         .collect();
-    if pairs.is_empty() {
-        "<none>".into()
-    } else {
-        pairs.join(",")
-    }
+    if pairs.is_empty() { "<none>".into() } else { pairs.join(",") }
 }
 
 fn ready_of_replicas(object: &Value) -> String {
-    let number = |path: &str| {
-        Some(field_at(object, path))
-            .filter(|t| !t.is_empty())
-            .unwrap_or_else(|| "0".into())
-    };
-    format!(
-        "{}/{}",
-        number("status.readyReplicas"),
-        number("spec.replicas")
-    )
+    let number = |path: &str| Some(field_at(object, path)).filter(|t| !t.is_empty()).unwrap_or_else(|| "0".into());
+    format!("{}/{}", number("status.readyReplicas"), number("spec.replicas"))
 }
 
 fn columns(resource: &Resource) -> Vec<Column> {
@@ -145,12 +95,7 @@ fn columns(resource: &Resource) -> Vec<Column> {
         return custom
             .columns
             .iter()
-            .map(|c| Column {
-                name: c.name.clone(),
-                priority: c.priority,
-                kind: "string",
-                get: Getter::Path(c.path.clone()),
-            })
+            .map(|c| Column { name: c.name.clone(), priority: c.priority, kind: "string", get: Getter::Path(c.path.clone()) })
             .collect();
     }
     match resource.plural.as_str() {
@@ -161,11 +106,9 @@ fn columns(resource: &Resource) -> Vec<Column> {
             wide(by_path("IP", "status.podIP")),
             wide(by_path("Node", "spec.nodeName")),
         ],
-        "nodes" => vec![
-            with("Status", node_status),
-            with("Roles", node_roles),
-            by_path("Version", "status.nodeInfo.kubeletVersion"),
-        ],
+        "nodes" => {
+            vec![with("Status", node_status), with("Roles", node_roles), by_path("Version", "status.nodeInfo.kubeletVersion")]
+        }
         "namespaces" => vec![by_path("Status", "status.phase")],
         "daemonsets" => vec![
             by_path("Desired", "status.desiredNumberScheduled"),
@@ -188,26 +131,12 @@ fn columns(resource: &Resource) -> Vec<Column> {
             by_path("Max Unavailable", "spec.maxUnavailable"),
             by_path("Allowed Disruptions", "status.disruptionsAllowed"),
         ],
-        "events" => vec![
-            by_path("Type", "type"),
-            by_path("Reason", "reason"),
-            by_path("Message", "message"),
-        ],
+        "events" => vec![by_path("Type", "type"), by_path("Reason", "reason"), by_path("Message", "message")],
         "leases" => vec![by_path("Holder", "spec.holderIdentity")],
-        "persistentvolumeclaims" => vec![
-            by_path("Status", "status.phase"),
-            by_path("Volume", "spec.volumeName"),
-        ],
-        "persistentvolumes" => vec![
-            by_path("Status", "status.phase"),
-            by_path("Claim", "spec.claimRef.name"),
-        ],
+        "persistentvolumeclaims" => vec![by_path("Status", "status.phase"), by_path("Volume", "spec.volumeName")],
+        "persistentvolumes" => vec![by_path("Status", "status.phase"), by_path("Claim", "spec.claimRef.name")],
         "volumeattachments" => {
-            vec![
-                by_path("Attacher", "spec.attacher"),
-                by_path("Node", "spec.nodeName"),
-                by_path("Attached", "status.attached"),
-            ]
+            vec![by_path("Attacher", "spec.attacher"), by_path("Node", "spec.nodeName"), by_path("Attached", "status.attached")]
         }
         _ => Vec::new(),
     }
@@ -216,9 +145,7 @@ fn columns(resource: &Resource) -> Vec<Column> {
 /// A Table of these objects; ages are absolute times, which kubectl shows as they are.
 pub fn of(resource: &Resource, objects: &[Value], whole: bool, token: &str) -> Value {
     let columns = columns(resource);
-    let mut definitions = vec![
-        json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}),
-    ];
+    let mut definitions = vec![json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0})];
     definitions.extend(
         columns.iter().map(|c| json!({"name": c.name, "type": c.kind, "format": "", "description": "", "priority": c.priority})),
     );

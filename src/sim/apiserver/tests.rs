@@ -37,31 +37,15 @@ fn refused(error: kube::Error) -> (u16, String, String) {
     }
 }
 
-async fn raw(
-    client: &kube::Client,
-    method: &str,
-    path: &str,
-    content: &str,
-    body: &Value,
-) -> (u16, Value) {
+async fn raw(client: &kube::Client, method: &str, path: &str, content: &str, body: &Value) -> (u16, Value) {
     let mut request = http::Request::builder().method(method).uri(path);
     if !content.is_empty() {
         request = request.header("content-type", content);
     }
-    let bytes = if body.is_null() {
-        Vec::new()
-    } else {
-        body.to_string().into_bytes()
-    };
-    let response = client
-        .send(request.body(kube::client::Body::from(bytes)).unwrap())
-        .await
-        .unwrap();
+    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let response = client.send(request.body(kube::client::Body::from(bytes)).unwrap()).await.unwrap();
     let code = response.status().as_u16();
-    let bytes = http_body_util::BodyExt::collect(response.into_body())
-        .await
-        .unwrap()
-        .to_bytes();
+    let bytes = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
     (code, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
 }
 
@@ -69,56 +53,19 @@ async fn raw(
 async fn objects_are_created_read_updated_and_deleted() {
     let api = server();
     let nodes: Api<Node> = Api::all(api.client(&Identity::new("t")));
-    let made = nodes
-        .create(&PostParams::default(), &node("n1"))
-        .await
-        .unwrap();
+    let made = nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
     assert!(made.metadata.uid.is_some());
-    assert_eq!(
-        made.metadata
-            .creation_timestamp
-            .as_ref()
-            .unwrap()
-            .0
-            .to_string(),
-        "2026-01-01T00:00:00Z"
-    );
-    let (code, reason, message) = refused(
-        nodes
-            .create(&PostParams::default(), &node("n1"))
-            .await
-            .unwrap_err(),
-    );
+    assert_eq!(made.metadata.creation_timestamp.as_ref().unwrap().0.to_string(), "2026-01-01T00:00:00Z");
+    let (code, reason, message) = refused(nodes.create(&PostParams::default(), &node("n1")).await.unwrap_err());
     assert_eq!((code, reason.as_str()), (409, "AlreadyExists"));
     assert_eq!(message, "nodes \"n1\" already exists");
     let mut changed = made.clone();
-    changed
-        .metadata
-        .labels
-        .get_or_insert_default()
-        .insert("b".into(), "2".into());
-    let updated = nodes
-        .replace("n1", &PostParams::default(), &changed)
-        .await
-        .unwrap();
-    assert_ne!(
-        updated.metadata.resource_version,
-        made.metadata.resource_version
-    );
-    let (code, reason, _) = refused(
-        nodes
-            .replace("n1", &PostParams::default(), &changed)
-            .await
-            .unwrap_err(),
-    );
+    changed.metadata.labels.get_or_insert_default().insert("b".into(), "2".into());
+    let updated = nodes.replace("n1", &PostParams::default(), &changed).await.unwrap();
+    assert_ne!(updated.metadata.resource_version, made.metadata.resource_version);
+    let (code, reason, _) = refused(nodes.replace("n1", &PostParams::default(), &changed).await.unwrap_err());
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
-    assert!(
-        nodes
-            .delete("n1", &DeleteParams::default())
-            .await
-            .unwrap()
-            .is_right()
-    );
+    assert!(nodes.delete("n1", &DeleteParams::default()).await.unwrap().is_right());
     let (code, _, message) = refused(nodes.get("n1").await.unwrap_err());
     assert_eq!((code, message.as_str()), (404, "nodes \"n1\" not found"));
 }
@@ -127,20 +74,11 @@ async fn objects_are_created_read_updated_and_deleted() {
 async fn a_write_without_change_leaves_no_trace() {
     let api = server();
     let nodes: Api<Node> = Api::all(api.client(&Identity::new("t")));
-    let made = nodes
-        .create(&PostParams::default(), &node("n1"))
-        .await
-        .unwrap();
+    let made = nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
     let before = api.log().written();
     let patch = json!({"metadata": {"labels": {"zone": "a"}}});
-    let same = nodes
-        .patch("n1", &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .unwrap();
-    assert_eq!(
-        same.metadata.resource_version,
-        made.metadata.resource_version
-    );
+    let same = nodes.patch("n1", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    assert_eq!(same.metadata.resource_version, made.metadata.resource_version);
     assert_eq!(api.log().written(), before);
 }
 
@@ -148,24 +86,11 @@ async fn a_write_without_change_leaves_no_trace() {
 async fn a_merge_patch_with_a_stale_revision_conflicts() {
     let api = server();
     let nodes: Api<Node> = Api::all(api.client(&Identity::new("t")));
-    nodes
-        .create(&PostParams::default(), &node("n1"))
-        .await
-        .unwrap();
+    nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
     let patch = json!({"metadata": {"resourceVersion": "1", "labels": {"zone": "b"}}});
-    let (code, reason, message) = refused(
-        nodes
-            .patch("n1", &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .unwrap_err(),
-    );
+    let (code, reason, message) = refused(nodes.patch("n1", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap_err());
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
-    assert!(
-        message.starts_with(
-            "Operation cannot be fulfilled on nodes \"n1\": the object has been modified"
-        ),
-        "{message}"
-    );
+    assert!(message.starts_with("Operation cannot be fulfilled on nodes \"n1\": the object has been modified"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,22 +101,12 @@ async fn status_and_spec_are_written_apart() {
     wanted.status = Some(serde_json::from_value(json!({"phase": "Running"})).unwrap());
     let made = pods.create(&PostParams::default(), &wanted).await.unwrap();
     assert_eq!(made.status.unwrap().phase.as_deref(), Some("Pending"));
-    assert_eq!(
-        made.spec.as_ref().unwrap().termination_grace_period_seconds,
-        Some(30)
-    );
+    assert_eq!(made.spec.as_ref().unwrap().termination_grace_period_seconds, Some(30));
     let patch = json!({"status": {"phase": "Running"}, "spec": {"nodeName": "other"}});
-    let after = pods
-        .patch_status("p", &PatchParams::default(), &Patch::Merge(&patch))
-        .await
-        .unwrap();
+    let after = pods.patch_status("p", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     assert_eq!(after.status.unwrap().phase.as_deref(), Some("Running"));
     assert_eq!(after.spec.unwrap().node_name.as_deref(), Some("n1"));
-    let (code, _, _) = refused(
-        pods.patch("p", &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-            .unwrap_err(),
-    );
+    let (code, _, _) = refused(pods.patch("p", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap_err());
     assert_eq!(code, 422);
 }
 
@@ -200,45 +115,23 @@ async fn lists_come_in_consistent_pages() {
     let api = server();
     let nodes: Api<Node> = Api::all(api.client(&Identity::new("t")));
     for n in 0..5 {
-        nodes
-            .create(&PostParams::default(), &node(&format!("n{n}")))
-            .await
-            .unwrap();
+        nodes.create(&PostParams::default(), &node(&format!("n{n}"))).await.unwrap();
     }
     let first = nodes.list(&ListParams::default().limit(2)).await.unwrap();
     assert_eq!(first.items.len(), 2);
     assert_eq!(first.metadata.remaining_item_count, Some(3));
     nodes.delete("n3", &DeleteParams::default()).await.unwrap();
     let token = first.metadata.continue_.unwrap();
-    let second = nodes
-        .list(&ListParams::default().limit(9).continue_token(&token))
-        .await
-        .unwrap();
-    let names: Vec<_> = second
-        .items
-        .iter()
-        .map(|n| n.metadata.name.clone().unwrap())
-        .collect();
+    let second = nodes.list(&ListParams::default().limit(9).continue_token(&token)).await.unwrap();
+    let names: Vec<_> = second.items.iter().map(|n| n.metadata.name.clone().unwrap()).collect();
     assert_eq!(names, ["n2", "n3", "n4"]);
     api.compact();
-    let (code, reason, _) = refused(
-        nodes
-            .list(&ListParams::default().limit(9).continue_token(&token))
-            .await
-            .unwrap_err(),
-    );
+    let (code, reason, _) = refused(nodes.list(&ListParams::default().limit(9).continue_token(&token)).await.unwrap_err());
     assert_eq!((code, reason.as_str()), (410, "Expired"));
 }
 
-async fn next_event(
-    stream: &mut (impl futures::Stream<Item = kube::Result<WatchEvent<Node>>> + Unpin),
-) -> (String, Node) {
-    match tokio::time::timeout(Duration::from_secs(5), stream.next())
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap()
-    {
+async fn next_event(stream: &mut (impl futures::Stream<Item = kube::Result<WatchEvent<Node>>> + Unpin)) -> (String, Node) {
+    match tokio::time::timeout(Duration::from_secs(5), stream.next()).await.unwrap().unwrap().unwrap() {
         WatchEvent::Added(n) => ("ADDED".into(), n),
         WatchEvent::Modified(n) => ("MODIFIED".into(), n),
         WatchEvent::Deleted(n) => ("DELETED".into(), n),
@@ -250,40 +143,20 @@ async fn next_event(
 async fn a_selected_watch_sees_objects_come_and_go() {
     let api = server();
     let nodes: Api<Node> = Api::all(api.client(&Identity::new("t")));
-    nodes
-        .create(&PostParams::default(), &node("n1"))
-        .await
-        .unwrap();
-    let mut stream = nodes
-        .watch(&WatchParams::default().labels("v=1"), "0")
-        .await
-        .unwrap()
-        .boxed();
+    nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
+    let mut stream = nodes.watch(&WatchParams::default().labels("v=1"), "0").await.unwrap().boxed();
     let set = |v: Value| Patch::Merge(json!({"metadata": {"labels": {"v": v, "w": "x"}}}));
     let pp = PatchParams::default();
     nodes.patch("n1", &pp, &set(json!("1"))).await.unwrap();
     assert_eq!(next_event(&mut stream).await.0, "ADDED");
-    nodes
-        .patch(
-            "n1",
-            &pp,
-            &Patch::Merge(json!({"metadata": {"labels": {"w": "y"}}})),
-        )
-        .await
-        .unwrap();
+    nodes.patch("n1", &pp, &Patch::Merge(json!({"metadata": {"labels": {"w": "y"}}}))).await.unwrap();
     assert_eq!(next_event(&mut stream).await.0, "MODIFIED");
     let gone = nodes.patch("n1", &pp, &set(Value::Null)).await.unwrap();
     let (kind, last) = next_event(&mut stream).await;
     assert_eq!(kind, "DELETED");
     // The previous content, the new revision.
-    assert_eq!(
-        last.metadata.labels.unwrap().get("v").map(String::as_str),
-        Some("1")
-    );
-    assert_eq!(
-        last.metadata.resource_version,
-        gone.metadata.resource_version
-    );
+    assert_eq!(last.metadata.labels.unwrap().get("v").map(String::as_str), Some("1"));
+    assert_eq!(last.metadata.resource_version, gone.metadata.resource_version);
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,16 +164,9 @@ async fn kubes_watcher_lists_watches_and_recovers_from_410() {
     let api = server();
     let client = api.client(&Identity::new("t"));
     let nodes: Api<Node> = Api::all(client);
-    nodes
-        .create(&PostParams::default(), &node("n1"))
-        .await
-        .unwrap();
+    nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
     for streaming in [false, true] {
-        let config = if streaming {
-            watcher::Config::default().streaming_lists()
-        } else {
-            watcher::Config::default()
-        };
+        let config = if streaming { watcher::Config::default().streaming_lists() } else { watcher::Config::default() };
         let mut stream = watcher(nodes.clone(), config).boxed();
         let mut seen = Vec::new();
         while let Some(event) = stream.next().await {
@@ -312,10 +178,7 @@ async fn kubes_watcher_lists_watches_and_recovers_from_410() {
                 watcher::Event::InitDone if seen.len() > 4 => break,
                 watcher::Event::InitDone => {
                     let patch = json!({"metadata": {"labels": {"s": format!("{streaming}")}}});
-                    nodes
-                        .patch("n1", &PatchParams::default(), &Patch::Merge(patch))
-                        .await
-                        .unwrap();
+                    nodes.patch("n1", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
                 }
                 watcher::Event::Apply(n) => {
                     seen.push(format!("~{}", n.metadata.name.unwrap()));
@@ -327,11 +190,7 @@ async fn kubes_watcher_lists_watches_and_recovers_from_410() {
                 seen.push("listed".into());
             }
         }
-        assert_eq!(
-            seen,
-            ["init", "+n1", "listed", "~n1", "init", "+n1"],
-            "streaming: {streaming}"
-        );
+        assert_eq!(seen, ["init", "+n1", "listed", "~n1", "init", "+n1"], "streaming: {streaming}");
     }
 }
 
@@ -339,16 +198,9 @@ async fn kubes_watcher_lists_watches_and_recovers_from_410() {
 async fn a_watch_from_before_the_history_ends_with_410_in_the_stream() {
     let api = server();
     let nodes: Api<Node> = Api::all(api.client(&Identity::new("t")));
-    nodes
-        .create(&PostParams::default(), &node("n1"))
-        .await
-        .unwrap();
+    nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
     api.compact();
-    let mut stream = nodes
-        .watch(&WatchParams::default(), "5")
-        .await
-        .unwrap()
-        .boxed();
+    let mut stream = nodes.watch(&WatchParams::default(), "5").await.unwrap().boxed();
     match stream.next().await.unwrap().unwrap() {
         WatchEvent::Error(status) => {
             assert_eq!((status.code, status.reason.as_str()), (410, "Expired"))
@@ -362,68 +214,27 @@ async fn a_watch_from_before_the_history_ends_with_410_in_the_stream() {
 async fn field_managers_are_tracked_as_by_a_real_server() {
     let api = server();
     let nodes: Api<Node> = Api::all(api.client(&Identity::new("t")));
-    nodes
-        .create(&PostParams::default(), &node("n1"))
-        .await
-        .unwrap();
+    nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
     let owner = |node: &Node| -> Vec<String> {
         let entries = node.metadata.managed_fields.clone().unwrap_or_default();
         let owns = |f: &Value| f.pointer("/f:spec/f:unschedulable").is_some();
-        entries
-            .iter()
-            .filter(|e| owns(&e.fields_v1.as_ref().unwrap().0))
-            .map(|e| e.manager.clone().unwrap())
-            .collect()
+        entries.iter().filter(|e| owns(&e.fields_v1.as_ref().unwrap().0)).map(|e| e.manager.clone().unwrap()).collect()
     };
     let cordon = |value: Value| Patch::Merge(json!({"spec": {"unschedulable": value}}));
     let (ours, theirs) = (
-        PatchParams {
-            field_manager: Some("lockkeeper".into()),
-            ..Default::default()
-        },
-        PatchParams {
-            field_manager: Some("kubectl".into()),
-            ..Default::default()
-        },
+        PatchParams { field_manager: Some("lockkeeper".into()), ..Default::default() },
+        PatchParams { field_manager: Some("kubectl".into()), ..Default::default() },
     );
-    let node = nodes
-        .patch("n1", &ours, &cordon(json!(true)))
-        .await
-        .unwrap();
+    let node = nodes.patch("n1", &ours, &cordon(json!(true))).await.unwrap();
     assert_eq!(owner(&node), ["lockkeeper"]);
-    let again = nodes
-        .patch("n1", &theirs, &cordon(json!(true)))
-        .await
-        .unwrap();
+    let again = nodes.patch("n1", &theirs, &cordon(json!(true))).await.unwrap();
     assert_eq!(owner(&again), ["lockkeeper"]);
-    assert_eq!(
-        again.metadata.resource_version,
-        node.metadata.resource_version
-    );
-    let open = nodes
-        .patch("n1", &theirs, &cordon(json!(false)))
-        .await
-        .unwrap();
+    assert_eq!(again.metadata.resource_version, node.metadata.resource_version);
+    let open = nodes.patch("n1", &theirs, &cordon(json!(false))).await.unwrap();
     assert_eq!(open.spec.clone().unwrap_or_default().unschedulable, None);
     assert!(owner(&open).is_empty());
-    assert_eq!(
-        owner(
-            &nodes
-                .patch("n1", &theirs, &cordon(json!(true)))
-                .await
-                .unwrap()
-        ),
-        ["kubectl"]
-    );
-    assert_eq!(
-        owner(
-            &nodes
-                .patch("n1", &ours, &cordon(json!(true)))
-                .await
-                .unwrap()
-        ),
-        ["kubectl"]
-    );
+    assert_eq!(owner(&nodes.patch("n1", &theirs, &cordon(json!(true))).await.unwrap()), ["kubectl"]);
+    assert_eq!(owner(&nodes.patch("n1", &ours, &cordon(json!(true))).await.unwrap()), ["kubectl"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -434,13 +245,9 @@ async fn the_same_requests_give_the_same_log() {
         let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
         let nodes: Api<Node> = Api::all(client);
         for n in 0..10 {
-            let map: ConfigMap =
-                serde_json::from_value(json!({"metadata": {"generateName": "m-"}})).unwrap();
+            let map: ConfigMap = serde_json::from_value(json!({"metadata": {"generateName": "m-"}})).unwrap();
             maps.create(&PostParams::default(), &map).await.unwrap();
-            nodes
-                .create(&PostParams::default(), &node(&format!("n{n}")))
-                .await
-                .unwrap();
+            nodes.create(&PostParams::default(), &node(&format!("n{n}"))).await.unwrap();
         }
         api.log().text()
     }
@@ -456,10 +263,7 @@ async fn discovery_and_health_are_served() {
     assert_eq!(client.apiserver_version().await.unwrap().minor, "37");
     let groups = client.list_api_groups().await.unwrap();
     assert!(groups.groups.iter().any(|g| g.name == "apps"));
-    let discovery = kube::discovery::Discovery::new(client.clone())
-        .run_aggregated()
-        .await
-        .unwrap();
+    let discovery = kube::discovery::Discovery::new(client.clone()).run_aggregated().await.unwrap();
     assert!(discovery.get("policy").is_some());
     let (code, _) = raw(&client, "GET", "/readyz", "", &Value::Null).await;
     assert_eq!(code, 200);

@@ -22,11 +22,7 @@ fn name_chars(c: char) -> bool {
 }
 
 pub fn is_subdomain(text: &str) -> bool {
-    let part_ok = |p: &str| {
-        wrapped(p, |c| {
-            c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
-        })
-    };
+    let part_ok = |p: &str| wrapped(p, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     text.len() <= 253 && text.split('.').all(part_ok)
 }
 
@@ -54,61 +50,34 @@ fn label_value_problem(value: &str) -> Option<String> {
 fn labels(field: &str, labels: Option<&Value>, causes: &mut Vec<Cause>) {
     let Some(labels) = labels else { return };
     let Some(map) = labels.as_object() else {
-        causes.push(Cause::invalid(
-            field,
-            format!("Invalid value: {labels}: must be a map of strings"),
-        ));
+        causes.push(Cause::invalid(field, format!("Invalid value: {labels}: must be a map of strings")));
         return;
     };
     for (key, value) in map {
         if let Some(problem) = label_key_problem(key) {
-            causes.push(Cause::invalid(
-                field,
-                format!("Invalid value: {key:?}: {problem}"),
-            ));
+            causes.push(Cause::invalid(field, format!("Invalid value: {key:?}: {problem}")));
         }
         match value.as_str() {
-            None => causes.push(Cause::invalid(
-                field,
-                format!("Invalid value: {value}: must be a string"),
-            )),
+            None => causes.push(Cause::invalid(field, format!("Invalid value: {value}: must be a string"))),
             Some(text) => {
                 if let Some(problem) = label_value_problem(text) {
-                    causes.push(Cause::invalid(
-                        field,
-                        format!("Invalid value: {text:?}: {problem}"),
-                    ));
+                    causes.push(Cause::invalid(field, format!("Invalid value: {text:?}: {problem}")));
                 }
             }
         }
     }
 }
 
-fn metadata(
-    resource: &Resource,
-    name: &str,
-    new: &Value,
-    old: Option<&Value>,
-    causes: &mut Vec<Cause>,
-) {
+fn metadata(resource: &Resource, name: &str, new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if old.is_none() {
         if name.is_empty() {
-            causes.push(Cause::required(
-                "metadata.name",
-                "name or generateName is required",
-            ));
+            causes.push(Cause::required("metadata.name", "name or generateName is required"));
         } else if resource.group == "rbac.authorization.k8s.io" {
             if name == "." || name == ".." || name.contains(['/', '%']) {
-                causes.push(Cause::invalid(
-                    "metadata.name",
-                    format!("Invalid value: {name:?}: may not contain '/' or '%'"),
-                ));
+                causes.push(Cause::invalid("metadata.name", format!("Invalid value: {name:?}: may not contain '/' or '%'")));
             }
         } else if !is_subdomain(name) {
-            causes.push(Cause::invalid(
-                "metadata.name",
-                format!("Invalid value: {name:?}: {SUBDOMAIN}"),
-            ));
+            causes.push(Cause::invalid("metadata.name", format!("Invalid value: {name:?}: {SUBDOMAIN}")));
         }
     }
     let changed = |field: &str| old.is_none_or(|o| meta(o, field) != meta(new, field));
@@ -120,21 +89,12 @@ fn metadata(
     {
         for key in map.keys() {
             if let Some(problem) = label_key_problem(&key.to_lowercase()) {
-                causes.push(Cause::invalid(
-                    "metadata.annotations",
-                    format!("Invalid value: {key:?}: {problem}"),
-                ));
+                causes.push(Cause::invalid("metadata.annotations", format!("Invalid value: {key:?}: {problem}")));
             }
         }
-        let size: usize = map
-            .iter()
-            .map(|(k, v)| k.len() + v.as_str().map_or(0, str::len))
-            .sum();
+        let size: usize = map.iter().map(|(k, v)| k.len() + v.as_str().map_or(0, str::len)).sum();
         if map.values().any(|v| !v.is_string()) {
-            causes.push(Cause::invalid(
-                "metadata.annotations",
-                "Invalid value: must be a map of strings",
-            ));
+            causes.push(Cause::invalid("metadata.annotations", "Invalid value: must be a map of strings"));
         }
         if size > 262_144 {
             causes.push(Cause {
@@ -145,11 +105,7 @@ fn metadata(
         }
     }
     let owners = meta(new, "ownerReferences").and_then(Value::as_array);
-    let controllers = owners.map_or(0, |l| {
-        l.iter()
-            .filter(|o| o.get("controller") == Some(&json!(true)))
-            .count()
-    });
+    let controllers = owners.map_or(0, |l| l.iter().filter(|o| o.get("controller") == Some(&json!(true))).count());
     if controllers > 1 {
         causes.push(Cause::invalid(
             "metadata.ownerReferences",
@@ -160,18 +116,9 @@ fn metadata(
         && is_terminating(old)
     {
         let empty = Vec::new();
-        let list = |v: &Value| {
-            meta(v, "finalizers")
-                .and_then(Value::as_array)
-                .unwrap_or(&empty)
-                .clone()
-        };
+        let list = |v: &Value| meta(v, "finalizers").and_then(Value::as_array).unwrap_or(&empty).clone();
         let before = list(old);
-        let added: Vec<String> = list(new)
-            .iter()
-            .filter(|f| !before.contains(f))
-            .map(ToString::to_string)
-            .collect();
+        let added: Vec<String> = list(new).iter().filter(|f| !before.contains(f)).map(ToString::to_string).collect();
         if !added.is_empty() {
             causes.push(Cause::forbidden(
                 "metadata.finalizers",
@@ -203,49 +150,27 @@ const IMMUTABLE: &[(&str, &str, &str)] = &[
     ("resource.k8s.io", "resourceslices", "spec.nodeName"),
     ("scheduling.k8s.io", "priorityclasses", "value"),
     ("rbac.authorization.k8s.io", "rolebindings", "roleRef"),
-    (
-        "rbac.authorization.k8s.io",
-        "clusterrolebindings",
-        "roleRef",
-    ),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", "roleRef"),
     ("", "secrets", "type"),
     ("batch", "jobs", "spec.template"),
     ("batch", "jobs", "spec.selector"),
 ];
 
 fn immutable(resource: &Resource, new: &Value, old: &Value, causes: &mut Vec<Cause>) {
-    for (_, _, path) in IMMUTABLE
-        .iter()
-        .filter(|(group, plural, _)| resource.is(group, plural))
-    {
+    for (_, _, path) in IMMUTABLE.iter().filter(|(group, plural, _)| resource.is(group, plural)) {
         if at(old, path) != at(new, path) {
             let shown = at(new, path).cloned().unwrap_or_default();
-            causes.push(Cause::invalid(
-                *path,
-                format!("Invalid value: {shown}: field is immutable"),
-            ));
+            causes.push(Cause::invalid(*path, format!("Invalid value: {shown}: field is immutable")));
         }
     }
-    if matches!(resource.plural.as_str(), "secrets" | "configmaps")
-        && old.get("immutable") == Some(&json!(true))
-    {
-        for field in ["data", "binaryData"]
-            .into_iter()
-            .filter(|f| old.get(*f) != new.get(*f))
-        {
-            causes.push(Cause::forbidden(
-                field,
-                "field is immutable when `immutable` is set",
-            ));
+    if matches!(resource.plural.as_str(), "secrets" | "configmaps") && old.get("immutable") == Some(&json!(true)) {
+        for field in ["data", "binaryData"].into_iter().filter(|f| old.get(*f) != new.get(*f)) {
+            causes.push(Cause::forbidden(field, "field is immutable when `immutable` is set"));
         }
     }
     if resource.is("apps", "statefulsets") {
         let frozen = |v: &Value| {
-            let mut spec = v
-                .get("spec")
-                .and_then(Value::as_object)
-                .cloned()
-                .unwrap_or_default();
+            let mut spec = v.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
             for field in [
                 "replicas",
                 "ordinals",
@@ -266,36 +191,18 @@ fn immutable(resource: &Resource, new: &Value, old: &Value, causes: &mut Vec<Cau
 }
 
 fn frozen_pod_spec(pod: &Value) -> Map<String, Value> {
-    let mut spec = pod
-        .get("spec")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+    let mut spec = pod.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
     for list in ["containers", "initContainers"] {
-        for container in spec
-            .get_mut(list)
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(fields) = container.as_object_mut() {
                 fields.remove("image");
             }
         }
     }
-    for field in [
-        "activeDeadlineSeconds",
-        "tolerations",
-        "schedulingGates",
-        "ephemeralContainers",
-    ] {
+    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers"] {
         spec.remove(field);
     }
-    if spec
-        .get("terminationGracePeriodSeconds")
-        .and_then(Value::as_i64)
-        .is_some_and(|g| g == 1)
-    {
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g == 1) {
         spec.remove("terminationGracePeriodSeconds");
     }
     spec
@@ -309,18 +216,10 @@ fn pod(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
     }
     let empty = Vec::new();
-    let tolerations = |v: &Value| {
-        at(v, "spec.tolerations")
-            .and_then(Value::as_array)
-            .unwrap_or(&empty)
-            .clone()
-    };
+    let tolerations = |v: &Value| at(v, "spec.tolerations").and_then(Value::as_array).unwrap_or(&empty).clone();
     let now = tolerations(new);
     if tolerations(old).iter().any(|t| !now.contains(t)) {
-        causes.push(Cause::forbidden(
-            "spec.tolerations",
-            "existing toleration can not be modified except its tolerationSeconds",
-        ));
+        causes.push(Cause::forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"));
     }
 }
 
@@ -328,10 +227,7 @@ fn workload(new: &Value, causes: &mut Vec<Cause>) {
     let selector = at(new, "spec.selector");
     let empty = selector.is_none_or(|s| s.as_object().is_none_or(Map::is_empty));
     if empty {
-        causes.push(Cause::invalid(
-            "spec.selector",
-            "Invalid value: {}: empty selector is invalid for deployment",
-        ));
+        causes.push(Cause::invalid("spec.selector", "Invalid value: {}: empty selector is invalid for deployment"));
         return;
     }
     let template = at(new, "spec.template").cloned().unwrap_or_default();
@@ -347,9 +243,7 @@ fn workload(new: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn containers(path: &str, spec: Option<&Value>, causes: &mut Vec<Cause>) {
-    let list = spec
-        .and_then(|s| s.get("containers"))
-        .and_then(Value::as_array);
+    let list = spec.and_then(|s| s.get("containers")).and_then(Value::as_array);
     if list.is_none_or(Vec::is_empty) {
         causes.push(Cause {
             reason: "FieldValueRequired",
@@ -358,11 +252,7 @@ fn containers(path: &str, spec: Option<&Value>, causes: &mut Vec<Cause>) {
         });
     }
     for (n, container) in list.into_iter().flatten().enumerate() {
-        if container
-            .get("name")
-            .and_then(Value::as_str)
-            .is_none_or(str::is_empty)
-        {
+        if container.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
             causes.push(Cause {
                 reason: "FieldValueRequired",
                 message: "Required value".into(),
@@ -373,12 +263,7 @@ fn containers(path: &str, spec: Option<&Value>, causes: &mut Vec<Cause>) {
 }
 
 /// All rules; `name` is what the message shows.
-pub fn object(
-    resource: &Resource,
-    name: &str,
-    new: &Value,
-    old: Option<&Value>,
-) -> Result<(), Refusal> {
+pub fn object(resource: &Resource, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
     let mut causes = Vec::new();
     metadata(resource, name, new, old, &mut causes);
     if let Some(old) = old {
@@ -393,19 +278,11 @@ pub fn object(
             workload(new, &mut causes);
         }
         ("policy", "poddisruptionbudgets", _)
-            if at(new, "spec.minAvailable").is_some()
-                && at(new, "spec.maxUnavailable").is_some() =>
+            if at(new, "spec.minAvailable").is_some() && at(new, "spec.maxUnavailable").is_some() =>
         {
-            causes.push(Cause::invalid(
-                "spec",
-                "Invalid value: minAvailable and maxUnavailable cannot be both set",
-            ));
+            causes.push(Cause::invalid("spec", "Invalid value: minAvailable and maxUnavailable cannot be both set"));
         }
         _ => {}
     }
-    if causes.is_empty() {
-        Ok(())
-    } else {
-        Err(Refusal::invalid(resource, name, &causes))
-    }
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(resource, name, &causes)) }
 }

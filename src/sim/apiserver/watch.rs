@@ -55,9 +55,7 @@ impl Lag {
         if self.spread.is_zero() {
             return self.constant;
         }
-        let mut x = rv
-            .wrapping_add(self.salt)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut x = rv.wrapping_add(self.salt).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         x ^= x >> 29;
         x = x.wrapping_mul(0xBF58_476D_1CE4_E5B9);
         x ^= x >> 32;
@@ -121,18 +119,11 @@ impl Watchers {
         if let Some(node) = watcher.selectors.required("spec.nodeName") {
             return Slot::Node(node.to_owned());
         }
-        if watcher.namespace.is_empty() {
-            Slot::All
-        } else {
-            Slot::Namespace(watcher.namespace.clone())
-        }
+        if watcher.namespace.is_empty() { Slot::All } else { Slot::Namespace(watcher.namespace.clone()) }
     }
 
     pub fn add(&mut self, id: u64, watcher: Watcher) {
-        self.slots
-            .entry(Self::slot(&watcher))
-            .or_default()
-            .insert(id);
+        self.slots.entry(Self::slot(&watcher)).or_default().insert(id);
         self.by_id.insert(id, watcher);
     }
 
@@ -180,9 +171,7 @@ impl Watchers {
                 continue;
             }
             if let Some(line) = line_for(event, &watcher.selectors, &watcher.form) {
-                watcher
-                    .queue
-                    .push(now + watcher.lag.of(event.rv), event.rv, line, limit);
+                watcher.queue.push(now + watcher.lag.of(event.rv), event.rv, line, limit);
             }
         }
     }
@@ -215,15 +204,9 @@ pub fn scoped<'a>(
     let inside = move |key: &Key| namespace.is_empty() || key.0 == namespace;
     match by_node {
         Some(keys) => Box::new(
-            keys.range((start, Bound::Unbounded))
-                .filter(move |k| inside(k))
-                .filter_map(move |k| objects.get_key_value(k)),
+            keys.range((start, Bound::Unbounded)).filter(move |k| inside(k)).filter_map(move |k| objects.get_key_value(k)),
         ),
-        None => Box::new(
-            objects
-                .range((start, Bound::Unbounded))
-                .take_while(move |(k, _)| inside(k)),
-        ),
+        None => Box::new(objects.range((start, Bound::Unbounded)).take_while(move |(k, _)| inside(k))),
     }
 }
 
@@ -232,20 +215,13 @@ pub fn bookmark(form: &Form, api_version: &str, kind: &str, rv: u64, initial_end
     if initial_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
-    let (api_version, kind) = if form.is_metadata() {
-        ("meta.k8s.io/v1", "PartialObjectMetadata")
-    } else {
-        (api_version, kind)
-    };
+    let (api_version, kind) = if form.is_metadata() { ("meta.k8s.io/v1", "PartialObjectMetadata") } else { (api_version, kind) };
     let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
     Bytes::from(format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n"))
 }
 
 pub fn error_line(refusal: &Refusal) -> Bytes {
-    Bytes::from(format!(
-        "{{\"type\":\"ERROR\",\"object\":{}}}\n",
-        refusal.to_status()
-    ))
+    Bytes::from(format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", refusal.to_status()))
 }
 
 pub fn too_old(asked: u64, floor: u64) -> Refusal {
@@ -304,20 +280,8 @@ impl Stream {
             {
                 next_bookmark = Some(now + every);
                 // A stream with lines still on their way must not promise their revisions.
-                let rv = self
-                    .first_pending()
-                    .map_or_else(&self.revision, |rv| rv.saturating_sub(1));
-                if out
-                    .send(bookmark(
-                        &self.form,
-                        &self.api_version,
-                        &self.kind,
-                        rv,
-                        false,
-                    ))
-                    .await
-                    .is_err()
-                {
+                let rv = self.first_pending().map_or_else(&self.revision, |rv| rv.saturating_sub(1));
+                if out.send(bookmark(&self.form, &self.api_version, &self.kind, rv, false)).await.is_err() {
                     return;
                 }
                 continue;
@@ -338,8 +302,7 @@ impl Stream {
                 }
                 Step::End(End::Cut) => return,
                 Step::End(End::Gone) => {
-                    let gone =
-                        Refusal::expired("The resourceVersion for the provided watch is too old.");
+                    let gone = Refusal::expired("The resourceVersion for the provided watch is too old.");
                     out.send(error_line(&gone)).await.unwrap_or_default();
                     return;
                 }

@@ -27,9 +27,7 @@ pub fn meta<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 pub fn meta_str<'a>(object: &'a Value, key: &str) -> &'a str {
-    meta(object, key)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    meta(object, key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// `metadata`, made if it is absent.
@@ -51,31 +49,18 @@ pub fn is_terminating(object: &Value) -> bool {
 }
 
 pub fn has_finalizers(object: &Value) -> bool {
-    meta(object, "finalizers")
-        .and_then(Value::as_array)
-        .is_some_and(|f| !f.is_empty())
+    meta(object, "finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
 }
 
 /// Kind and version must be what the path says.
 fn check_type(call: &Call, body: &mut Value) -> Result<(), Refusal> {
     let resource = &call.resource;
     if !body.is_object() {
-        return Err(Refusal::bad_request(format!(
-            "the object provided is unrecognized (must be of type {})",
-            resource.kind
-        )));
+        return Err(Refusal::bad_request(format!("the object provided is unrecognized (must be of type {})", resource.kind)));
     }
     let expected = resource.api_version();
-    let sent = body
-        .get("apiVersion")
-        .and_then(Value::as_str)
-        .unwrap_or(&expected)
-        .to_owned();
-    let kind = body
-        .get("kind")
-        .and_then(Value::as_str)
-        .unwrap_or(&resource.kind)
-        .to_owned();
+    let sent = body.get("apiVersion").and_then(Value::as_str).unwrap_or(&expected).to_owned();
+    let kind = body.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind).to_owned();
     if sent != expected {
         return Err(Refusal::bad_request(format!(
             "the API version in the data ({sent}) does not match the expected API version ({expected})"
@@ -125,15 +110,11 @@ fn check_namespace_open(state: &State, call: &Call, name: &str) -> Result<(), Re
     }
     let Some(namespace) = state.lookup("", "namespaces", "", &call.namespace) else {
         let resource = state.registry.find("", "v1", "namespaces").cloned();
-        return Err(resource.map_or_else(Refusal::no_such_path, |r| {
-            Refusal::not_found(&r, &call.namespace)
-        }));
+        return Err(resource.map_or_else(Refusal::no_such_path, |r| Refusal::not_found(&r, &call.namespace)));
     };
     if is_terminating(&namespace.value) {
         let ns = &call.namespace;
-        let why = format!(
-            "unable to create new content in namespace {ns} because it is being terminated"
-        );
+        let why = format!("unable to create new content in namespace {ns} because it is being terminated");
         let mut refusal = Refusal::forbidden(&call.resource, name, &why);
         let cause = json!({"reason": "NamespaceTerminating", "message": format!("namespace {ns} is being terminated"), "field": "metadata.namespace"});
         refusal.details.insert("causes".into(), json!([cause]));
@@ -143,10 +124,7 @@ fn check_namespace_open(state: &State, call: &Call, name: &str) -> Result<(), Re
 }
 
 fn tracked(state: &State, resource: &Resource) -> bool {
-    !state
-        .config
-        .no_managed_fields
-        .contains(&resource.group_resource())
+    !state.config.no_managed_fields.contains(&resource.group_resource())
 }
 
 pub fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
@@ -160,27 +138,15 @@ pub fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     Ok(Reply::stored(201, call, &stored))
 }
 
-fn create_object(
-    state: &mut State,
-    call: &Call,
-    mut body: Value,
-    ownership: Ownership,
-) -> Result<Arc<Stored>, Refusal> {
+fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Ownership) -> Result<Arc<Stored>, Refusal> {
     let resource = call.resource.clone();
     check_namespace(call, &mut body)?;
     if !meta_str(&body, "resourceVersion").is_empty() {
-        return Err(Refusal::new(
-            500,
-            "",
-            "resourceVersion should not be set on objects to be created",
-        ));
+        return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     let prefix = meta_str(&body, "generateName").to_owned();
     if meta_str(&body, "name").is_empty() && !prefix.is_empty() {
-        let keep = prefix
-            .char_indices()
-            .nth(58)
-            .map_or(prefix.as_str(), |(at, _)| &prefix[..at]);
+        let keep = prefix.char_indices().nth(58).map_or(prefix.as_str(), |(at, _)| &prefix[..at]);
         let name = format!("{keep}{}", state.name_suffix());
         meta_mut(&mut body).insert("name".into(), name.into());
     }
@@ -188,14 +154,8 @@ fn create_object(
     check_namespace_open(state, call, &name)?;
     let (uid, now) = (state.new_uid(), state.now_text());
     let metadata = meta_mut(&mut body);
-    for field in [
-        "resourceVersion",
-        "generation",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "managedFields",
-    ] {
+    for field in ["resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"]
+    {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), uid.into());
@@ -212,14 +172,7 @@ fn create_object(
     let body = admit::normalise(&resource, body);
     let mut body = admit::on_create(state, call, body)?;
     validate::object(&resource, &name, &body, None)?;
-    let key = (
-        if resource.namespaced {
-            call.namespace.clone()
-        } else {
-            String::new()
-        },
-        name.clone(),
-    );
+    let key = (if resource.namespaced { call.namespace.clone() } else { String::new() }, name.clone());
     if state.get(&resource, &key).is_some() {
         return Err(Refusal::already_exists(&resource, &name));
     }
@@ -228,12 +181,7 @@ fn create_object(
         Ownership::Update if tracked(state, &resource) => {
             let set = managed::owned(&resource, &body);
             let api_version = resource.api_version();
-            let writer = Writer {
-                manager: &call.manager,
-                subresource: "",
-                api_version: &api_version,
-                now: &now,
-            };
+            let writer = Writer { manager: &call.manager, subresource: "", api_version: &api_version, now: &now };
             managed::store(&mut body, vec![managed::new_entry("Update", &writer, set)]);
         }
         Ownership::Update => {}
@@ -253,10 +201,7 @@ pub fn update(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     check_name(call, &mut body)?;
     check_namespace(call, &mut body)?;
     let Some(old) = state.get(&call.resource, &call.key()).cloned() else {
-        if call.resource.has.create_on_update
-            && call.sub.is_empty()
-            && meta_str(&body, "resourceVersion").is_empty()
-        {
+        if call.resource.has.create_on_update && call.sub.is_empty() && meta_str(&body, "resourceVersion").is_empty() {
             let stored = create_object(state, call, body, Ownership::Update)?;
             return Ok(Reply::stored(201, call, &stored));
         }
@@ -276,10 +221,7 @@ pub fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         return Err(Refusal::not_found(&call.resource, &call.name));
     };
     // A patch is written against the version of its path.
-    let shown = call
-        .form_of_path()
-        .render(&old.value)
-        .unwrap_or_else(|| (*old.value).clone());
+    let shown = call.form_of_path().render(&old.value).unwrap_or_else(|| (*old.value).clone());
     let patched = match kind {
         PatchType::Json => patch::json(&call.resource, &call.name, &shown, &body)?,
         PatchType::Strategic => patch::strategic(&call.resource, &shown, &body)?,
@@ -300,9 +242,7 @@ fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         ));
     }
     if config.get("apiVersion").is_none() || config.get("kind").is_none() {
-        return Err(Refusal::bad_request(
-            "apiVersion and kind must be set in an apply patch",
-        ));
+        return Err(Refusal::bad_request("apiVersion and kind must be set in an apply patch"));
     }
     if meta(&config, "managedFields").is_some_and(|m| m.as_array().is_some_and(|l| !l.is_empty())) {
         return Err(Refusal::bad_request("metadata.managedFields must be nil"));
@@ -313,20 +253,9 @@ fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     check_namespace(call, &mut config)?;
     let old = state.get(&call.resource, &call.key()).cloned();
     let (api_version, now) = (call.resource.api_version(), state.now_text());
-    let writer = Writer {
-        manager: &call.manager,
-        subresource: &call.sub,
-        api_version: &api_version,
-        now: &now,
-    };
+    let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: &now };
     let force = call.query.on("force");
-    let (merged, entries) = apply::apply(
-        &call.resource,
-        old.as_ref().map(|s| &*s.value),
-        config,
-        &writer,
-        force,
-    )?;
+    let (merged, entries) = apply::apply(&call.resource, old.as_ref().map(|s| &*s.value), config, &writer, force)?;
     match old {
         None if call.sub.is_empty() => {
             let stored = create_object(state, call, merged, Ownership::Given(entries))?;
@@ -344,19 +273,13 @@ fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Refu
     let resource = &call.resource;
     let uid = meta_str(new, "uid");
     if !uid.is_empty() && uid != meta_str(old, "uid") {
-        let why = format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            meta_str(old, "uid")
-        );
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta_str(old, "uid"));
         return Err(Refusal::conflict(resource, &call.name, &why));
     }
     let rv = meta_str(new, "resourceVersion");
     if rv.is_empty() {
         if !resource.has.unconditional_update {
-            let cause = Cause::invalid(
-                "metadata.resourceVersion",
-                "Invalid value: 0: must be specified for an update",
-            );
+            let cause = Cause::invalid("metadata.resourceVersion", "Invalid value: 0: must be specified for an update");
             return Err(Refusal::invalid(resource, &call.name, &[cause]));
         }
     } else if rv != meta_str(old, "resourceVersion") {
@@ -378,11 +301,8 @@ fn keep_foreign_parts(call: &Call, old: &Value, new: &mut Value) {
     };
     match call.sub.as_str() {
         "status" => {
-            let mut fields: Vec<String> = [old, new]
-                .iter()
-                .filter_map(|v| v.as_object())
-                .flat_map(|o| o.keys().cloned())
-                .collect();
+            let mut fields: Vec<String> =
+                [old, new].iter().filter_map(|v| v.as_object()).flat_map(|o| o.keys().cloned()).collect();
             fields.retain(|f| !matches!(f.as_str(), "status" | "metadata"));
             for field in fields {
                 copy(new, &field);
@@ -441,32 +361,18 @@ fn generation_moves(resource: &Resource, old: &Value, new: &Value) -> bool {
         "status" => !resource.has.status,
         _ => resource.is_custom() || field == "spec",
     };
-    old.keys()
-        .chain(new.keys())
-        .any(|f| counts(f) && old.get(f) != new.get(f))
+    old.keys().chain(new.keys()).any(|f| counts(f) && old.get(f) != new.get(f))
 }
 
-fn save(
-    state: &mut State,
-    call: &Call,
-    old: &Arc<Stored>,
-    mut new: Value,
-    ownership: Ownership,
-) -> Result<Arc<Stored>, Refusal> {
+fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, ownership: Ownership) -> Result<Arc<Stored>, Refusal> {
     let resource = call.resource.clone();
     check_preconditions(call, &old.value, &new)?;
     keep_foreign_parts(call, &old.value, &mut new);
     let new = admit::normalise(&resource, new);
     let mut new = admit::on_update(state, call, &old.value, new)?;
     validate::object(&resource, &call.name, &new, Some(&old.value))?;
-    if resource.has.generation
-        && call.sub.is_empty()
-        && generation_moves(&resource, &old.value, &new)
-    {
-        let generation = meta(&old.value, "generation")
-            .and_then(Value::as_i64)
-            .unwrap_or(0)
-            + 1;
+    if resource.has.generation && call.sub.is_empty() && generation_moves(&resource, &old.value, &new) {
+        let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
         meta_mut(&mut new).insert("generation".into(), generation.into());
     }
     match ownership {
@@ -475,12 +381,7 @@ fn save(
             let changes = managed::diff(&resource, &old.value, &new);
             if !changes.is_empty() {
                 let (api_version, now) = (resource.api_version(), state.now_text());
-                let writer = Writer {
-                    manager: &call.manager,
-                    subresource: &call.sub,
-                    api_version: &api_version,
-                    now: &now,
-                };
+                let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: &now };
                 let entries = managed::entries(&old.value);
                 managed::track_update(&mut new, entries, &changes, &writer);
             }
@@ -491,12 +392,7 @@ fn save(
 }
 
 /// Commits a changed object, or removes it when its last finalizer went; a write that changes nothing leaves no trace.
-pub fn finish(
-    state: &mut State,
-    call: &Call,
-    old: &Arc<Stored>,
-    new: Value,
-) -> Result<Arc<Stored>, Refusal> {
+pub fn finish(state: &mut State, call: &Call, old: &Arc<Stored>, new: Value) -> Result<Arc<Stored>, Refusal> {
     let resource = call.resource.clone();
     if *old.value == new {
         return Ok(old.clone());
@@ -504,20 +400,10 @@ pub fn finish(
     if call.query.dry_run() {
         return Ok(Arc::new(Stored::new(new, old.rv, false)));
     }
-    let key = (
-        meta_str(&old.value, "namespace").to_owned(),
-        meta_str(&old.value, "name").to_owned(),
-    );
-    let waiting = meta(&new, "deletionGracePeriodSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(0)
-        > 0;
+    let key = (meta_str(&old.value, "namespace").to_owned(), meta_str(&old.value, "name").to_owned());
+    let waiting = meta(&new, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) > 0;
     let namespace_open = resource.is("", "namespaces")
-        && new
-            .get("spec")
-            .and_then(|s| s.get("finalizers"))
-            .and_then(Value::as_array)
-            .is_some_and(|f| !f.is_empty());
+        && new.get("spec").and_then(|s| s.get("finalizers")).and_then(Value::as_array).is_some_and(|f| !f.is_empty());
     if is_terminating(&new) && !has_finalizers(&new) && !waiting && !namespace_open {
         let stored = state.commit(call, &resource, key, None);
         admit::after_write(state, &resource, Some(&old.value), None);
@@ -530,11 +416,6 @@ pub fn finish(
 }
 
 /// Saves a changed object for a subresource that shows only a part of it.
-pub fn save_whole(
-    state: &mut State,
-    call: &Call,
-    old: &Arc<Stored>,
-    new: Value,
-) -> Result<Arc<Stored>, Refusal> {
+pub fn save_whole(state: &mut State, call: &Call, old: &Arc<Stored>, new: Value) -> Result<Arc<Stored>, Refusal> {
     save(state, call, old, new, Ownership::Update)
 }

@@ -19,7 +19,12 @@ const SETTLE: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// The scenario cannot be set up; the text says which request failed.
-pub async fn rolling_update(world: &Arc<World>, hands: &Hands, nodes: &[String], options: &DemoOptions) -> Result<Outcome, String> {
+pub async fn rolling_update(
+    world: &Arc<World>,
+    hands: &Hands,
+    nodes: &[String],
+    options: &DemoOptions,
+) -> Result<Outcome, String> {
     let no = |no: No| no.to_string();
     operator::apply(hands, &scenario::baseline_daemon_sets(scenario::OLD)).await.map_err(no)?;
     let on = |version: &str| {
@@ -50,12 +55,21 @@ async fn wait(within: Duration, done: impl Fn() -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::{demo::Scenario, world::{Profile, WorldOptions}};
+    use crate::sim::{
+        demo::Scenario,
+        world::{Profile, WorldOptions},
+    };
 
     #[tokio::test(start_paused = true)]
     async fn a_plain_rolling_update_disrupts_and_the_monitor_sees_it() {
         let options = DemoOptions {
-            scenario: Scenario::KernelModule, seed: 1, faults: Profile::None, baseline: None, nodes: 6, pods_per_node: 2, keep_log: false,
+            scenario: Scenario::KernelModule,
+            seed: 1,
+            faults: Profile::None,
+            baseline: None,
+            nodes: 6,
+            pods_per_node: 2,
+            keep_log: false,
         };
         let world = Arc::new(World::start(&WorldOptions::new(1), &scenario::cluster(options.nodes)));
         let hands = world.hands("operator");

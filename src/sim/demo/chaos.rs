@@ -9,7 +9,13 @@ use serde_json::Value;
 use crate::sim::world::World;
 
 /// Strikes `times` times, about `every` apart, then ends. Returns what was done, by kind.
-pub async fn strike(world: Arc<World>, nodes: Vec<String>, seed: u64, times: u32, every: Duration) -> BTreeMap<&'static str, u64> {
+pub async fn strike(
+    world: Arc<World>,
+    nodes: Vec<String>,
+    seed: u64,
+    times: u32,
+    every: Duration,
+) -> BTreeMap<&'static str, u64> {
     let mut dice = ChaCha8Rng::seed_from_u64(seed ^ 0x6368_616F_73);
     let mut counts = BTreeMap::new();
     for _ in 0..times {

@@ -144,7 +144,9 @@ impl Monitor {
     }
 
     fn on_lease(&mut self, write: &Write<'_>) {
-        let Some(new) = write.new.map(|new| &**new).filter(|new| text(new, "/metadata/name") == Some("lockkeeper")) else { return };
+        let Some(new) = write.new.map(|new| &**new).filter(|new| text(new, "/metadata/name") == Some("lockkeeper")) else {
+            return;
+        };
         let renewed = |lease: Option<&Value>| lease.and_then(|lease| text(lease, "/spec/renewTime").map(str::to_owned));
         if let Some(holder) = text(new, "/spec/holderIdentity").filter(|holder| !holder.is_empty()) {
             let changed = renewed(write.old.map(|old| &**old)) != renewed(Some(new));
@@ -160,7 +162,11 @@ impl Monitor {
     fn on_pod(&mut self, write: &Write<'_>, engine: bool) {
         let Some(pod) = write.old.or(write.new) else { return };
         let node = text(pod, "/spec/nodeName").unwrap_or_default().to_owned();
-        let name = format!("{}/{}", text(pod, "/metadata/namespace").unwrap_or_default(), text(pod, "/metadata/name").unwrap_or_default());
+        let name = format!(
+            "{}/{}",
+            text(pod, "/metadata/namespace").unwrap_or_default(),
+            text(pod, "/metadata/name").unwrap_or_default()
+        );
         if let Some(new) = write.new {
             self.two_loaders(write.at, new);
         }
@@ -211,7 +217,8 @@ impl Monitor {
                 && oracle::version_of(other) != version
         });
         if let Some(other) = other {
-            let text = format!("loader pods of {} and {} at once", version.unwrap_or("?"), oracle::version_of(other).unwrap_or("?"));
+            let text =
+                format!("loader pods of {} and {} at once", version.unwrap_or("?"), oracle::version_of(other).unwrap_or("?"));
             let node = node.to_owned();
             self.broken(at, "I2", &node, text);
         }
@@ -265,16 +272,26 @@ impl Monitor {
             .pods_on(node)
             .filter(|pod| !oracle::is_terminal(pod) && self.world.claims(pod, &self.rules).as_ref() == Some(&component))
             .filter(|pod| since.is_none() || self.world.bound_at(pod) <= since)
-            .map(|pod| format!("{}/{}", text(pod, "/metadata/namespace").unwrap_or("?"), text(pod, "/metadata/name").unwrap_or("?")))
+            .map(|pod| {
+                format!("{}/{}", text(pod, "/metadata/namespace").unwrap_or("?"), text(pod, "/metadata/name").unwrap_or("?"))
+            })
             .collect();
         if !claimants.is_empty() {
             self.broken(at, "I1", node, format!("{module} {version} unloaded under {}", claimants.join(", ")));
         } else if forced {
             self.broken(at, "I1", node, format!("{module} {version} forced out of the kernel"));
         }
-        let stopped = self.world.record(node, &component).is_some_and(|record| record.stopped && record.version.as_deref() == Some(version));
+        let stopped = self
+            .world
+            .record(node, &component)
+            .is_some_and(|record| record.stopped && record.version.as_deref() == Some(version));
         if !stopped {
-            self.broken(at, "I11", node, format!("{module} {version} unloaded though its record does not say that it was stopped"));
+            self.broken(
+                at,
+                "I11",
+                node,
+                format!("{module} {version} unloaded though its record does not say that it was stopped"),
+            );
         }
     }
 

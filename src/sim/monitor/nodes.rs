@@ -43,7 +43,12 @@ impl Monitor {
             (true, false) => {
                 let owners = oracle::owners_of_unschedulable(old);
                 if !owners.iter().any(|owner| owner == crate::api::MANAGER) || !oracle::has_annotation(old, CORDON) {
-                    self.broken(write.at, "I7", node, format!("uncordoned by {}; the cordon is of {}", write.user, owners.join(", ")));
+                    self.broken(
+                        write.at,
+                        "I7",
+                        node,
+                        format!("uncordoned by {}; the cordon is of {}", write.user, owners.join(", ")),
+                    );
                 }
             }
             (false, true) => {
@@ -75,7 +80,12 @@ impl Monitor {
             for (module, owner) in self.rules.modules.clone() {
                 let in_kernel = self.kernels.get(&(node.to_owned(), module.clone())).cloned();
                 if owner == component && in_kernel != plugin {
-                    self.broken(write.at, "I2", node, format!("plugin label {plugin:?} while the kernel has {module} {in_kernel:?}"));
+                    self.broken(
+                        write.at,
+                        "I2",
+                        node,
+                        format!("plugin label {plugin:?} while the kernel has {module} {in_kernel:?}"),
+                    );
                 }
             }
         }
@@ -84,7 +94,12 @@ impl Monitor {
                 self.broken(write.at, "I11", node, format!("loader label {loader:?} while {desired:?} is asked for"));
             }
             if of(old, Role::Loader).is_some() {
-                self.broken(write.at, "I2", node, format!("loader label went from {:?} to {loader:?} in one step", of(old, Role::Loader)));
+                self.broken(
+                    write.at,
+                    "I2",
+                    node,
+                    format!("loader label went from {:?} to {loader:?} in one step", of(old, Role::Loader)),
+                );
             }
         }
         if loader.is_none() && of(old, Role::Loader).is_some() {

@@ -145,15 +145,15 @@ impl World {
     pub(super) fn record(&self, node: &str, component: &str) -> Option<Record> {
         let raw = annotation(self.nodes.get(node)?, &Role::Loaded.key(&split(component)))?;
         let record: Value = serde_json::from_str(raw).ok()?;
-        Some(Record {
-            version: text(&record, "/version").map(str::to_owned),
-            stopped: text(&record, "/stoppedBoot").is_some(),
-        })
+        Some(Record { version: text(&record, "/version").map(str::to_owned), stopped: text(&record, "/stoppedBoot").is_some() })
     }
 
     /// Nodes other than `node` that are closed and carry our cordon annotation.
     pub(super) fn closed_by_us(&self, node: &str) -> usize {
-        self.nodes.iter().filter(|(name, object)| *name != node && is_unschedulable(object) && has_annotation(object, CORDON)).count()
+        self.nodes
+            .iter()
+            .filter(|(name, object)| *name != node && is_unschedulable(object) && has_annotation(object, CORDON))
+            .count()
     }
 
     fn handoffs_of(&self, node: &str) -> impl Iterator<Item = &Value> {
@@ -172,7 +172,8 @@ impl World {
     }
 
     pub(super) fn is_selected(&self, node: &Value, component: &str) -> bool {
-        let Some(selector) = self.components.get(component).and_then(|object| object.pointer("/spec/nodeSelector")?.as_object()) else {
+        let Some(selector) = self.components.get(component).and_then(|object| object.pointer("/spec/nodeSelector")?.as_object())
+        else {
             return self.components.contains_key(component);
         };
         selector.iter().all(|(key, value)| label(node, key) == value.as_str())
@@ -196,12 +197,15 @@ impl World {
     }
 
     fn claims_of(&self, pod: &Value, component: &str) -> bool {
-        let Some(devices) = self.components.get(component).and_then(|object| object.pointer("/spec/kernelModule/devices")) else { return false };
+        let Some(devices) = self.components.get(component).and_then(|object| object.pointer("/spec/kernelModule/devices")) else {
+            return false;
+        };
         let strings = |key: &str| -> Vec<String> {
             let list = devices.get(key).and_then(Value::as_array);
             list.into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
         };
-        let by_reboot = self.components.get(component).and_then(|object| text(object, "/spec/kernelModule/unloadBy")) == Some("Reboot");
+        let by_reboot =
+            self.components.get(component).and_then(|object| text(object, "/spec/kernelModule/unloadBy")) == Some("Reboot");
         by_reboot
             || strings("resourceNames").iter().any(|resource| requests(pod, resource))
             || self.holds_claim(pod, &strings("draDrivers"))
@@ -213,11 +217,15 @@ impl World {
         let named = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
         let made = pod.pointer("/status/resourceClaimStatuses").and_then(Value::as_array);
         let extended = text(pod, "/status/extendedResourceClaimStatus/resourceClaimName");
-        let names = named.into_iter().flatten().chain(made.into_iter().flatten()).filter_map(|entry| text(entry, "/resourceClaimName"));
+        let names =
+            named.into_iter().flatten().chain(made.into_iter().flatten()).filter_map(|entry| text(entry, "/resourceClaimName"));
         names.chain(extended).any(|name| {
             let Some(claim) = self.claims.get(&(namespace.to_owned(), name.to_owned())) else { return false };
             let results = claim.pointer("/status/allocation/devices/results").and_then(Value::as_array);
-            results.into_iter().flatten().any(|result| text(result, "/driver").is_some_and(|driver| drivers.iter().any(|known| known == driver)))
+            results
+                .into_iter()
+                .flatten()
+                .any(|result| text(result, "/driver").is_some_and(|driver| drivers.iter().any(|known| known == driver)))
         })
     }
 

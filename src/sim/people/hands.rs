@@ -42,7 +42,10 @@ impl Hands {
                 _ => format!("{path}{separator}fieldManager={MANAGER}"),
             };
             let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-            let Ok(request) = Request::builder().method(method.clone()).uri(uri).header("content-type", content).body(bytes) else { break };
+            let Ok(request) = Request::builder().method(method.clone()).uri(uri).header("content-type", content).body(bytes)
+            else {
+                break;
+            };
             match tokio::time::timeout(Duration::from_secs(10), self.client.request::<Value>(request)).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(kube::Error::Api(status))) => {

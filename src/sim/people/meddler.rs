@@ -8,10 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use super::hands::Hands;
-use crate::{
-    api::keys::Role,
-    sim::scenarios::kernel_module as scenario,
-};
+use crate::{api::keys::Role, sim::scenarios::kernel_module as scenario};
 
 /// How much they meddle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

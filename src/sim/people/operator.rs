@@ -79,7 +79,8 @@ pub async fn see_through(hands: &Hands, order: &[String], within: Duration) -> O
     let deadline = tokio::time::Instant::now() + within;
     let mut outcome = Outcome::default();
     loop {
-        let handoffs = hands.items(&format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{}/nodehandoffs", scenario::NAMESPACE)).await;
+        let handoffs =
+            hands.items(&format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{}/nodehandoffs", scenario::NAMESPACE)).await;
         let nodes = hands.items("/api/v1/nodes").await;
         if let (Ok(handoffs), Ok(nodes)) = (handoffs, nodes) {
             outcome = look(&handoffs, &nodes, order, outcome.retried);
@@ -113,7 +114,8 @@ fn look(handoffs: &[Value], nodes: &[Value], order: &[String], retried: usize) -
             _ => {}
         }
         if !(phase == "Done" && ready && !closed) {
-            let blockers = handoff.and_then(|handoff| handoff.pointer("/status/blockers")).map(Value::to_string).unwrap_or_default();
+            let blockers =
+                handoff.and_then(|handoff| handoff.pointer("/status/blockers")).map(Value::to_string).unwrap_or_default();
             let reason = handoff.map(|handoff| text(handoff, "/status/reason/message")).unwrap_or_default();
             outcome.unfinished.push(format!("{name}: {phase} {reason} {blockers}"));
         }

@@ -14,7 +14,13 @@ pub struct Object {
 }
 
 impl Object {
-    fn new(api_version: &'static str, kind: &'static str, plural: &'static str, namespace: Option<&str>, mut body: Value) -> Self {
+    fn new(
+        api_version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        namespace: Option<&str>,
+        mut body: Value,
+    ) -> Self {
         body["apiVersion"] = json!(api_version);
         body["kind"] = json!(kind);
         if let Some(namespace) = namespace {

@@ -11,7 +11,7 @@
 //! | `init: wait-for-module` | the init container ends only when this module is loaded in this version |
 //! | `pull-seconds`, `init-seconds`, `start-seconds`, `ready-seconds`, `stop-seconds` | times, instead of those drawn from the options |
 //! | `exit-after-seconds`, `exit-code` | the process ends by itself; for an unload pod: how long it works, and a failure after it |
-//! | `crash: "true"`, `unready: "true"`, `force: "true"` | the process fails at its start; is never ready; unloads a module in use |
+//! | `crash: "true"`, `unready: "true"`, `force: "true"` | the process fails at its start; is never ready; unloads a module in use (a loader: the other version that it meets) |
 //!
 //! Any pod that requests extended resources, has claims or mounts CSI volumes holds them while its process runs.
 //! On a Node object: `no-kubelet: "true"` keeps it without a machine.

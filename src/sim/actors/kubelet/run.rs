@@ -281,6 +281,9 @@ impl Run {
         match behaviour.part {
             Part::Loader => {
                 if let Some((module, version)) = behaviour.module_version() {
+                    if behaviour.force && context.kernel.loaded(&module).is_some_and(|loaded| loaded != version) {
+                        context.kernel.unload(&module, &self.pod, true, context.now)?;
+                    }
                     context.kernel.load(&module, &version, &self.pod, context.now)?;
                 }
             }
