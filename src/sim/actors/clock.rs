@@ -19,6 +19,12 @@ impl Clock {
         Self { base, start: Instant::now() }
     }
 
+    /// The clock of a simulated API server, so that actors and server agree on the time.
+    #[must_use]
+    pub fn of(clock: &crate::sim::clock::SimClock) -> Self {
+        Self::starting_at(clock.now())
+    }
+
     /// The present time of the simulated (or real) cluster.
     #[must_use]
     pub fn now(&self) -> Timestamp {

@@ -19,6 +19,8 @@ mod replicas;
 mod scheduler;
 pub mod selectors;
 mod template;
+#[cfg(test)]
+mod tests;
 pub mod volumes;
 
 pub use clock::{Clock, Dice, Range};

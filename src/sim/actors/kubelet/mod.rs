@@ -24,8 +24,6 @@ pub mod options;
 mod pods;
 mod run;
 mod status;
-#[cfg(test)]
-mod tests;
 
 pub use machine::{MachineSpec, Power};
 pub use options::KubeletOptions;
