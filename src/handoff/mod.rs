@@ -2,3 +2,5 @@
 
 pub mod action;
 pub mod verdict;
+pub mod versions;
+pub mod windows;
