@@ -1,6 +1,8 @@
 //! The rim: clients, watches, guarded writes, evictions, events, lease. All I/O with an API server is here.
 
 pub mod access;
+#[cfg(test)]
+mod against_sim;
 pub mod audit;
 pub mod call;
 pub mod clock;

@@ -143,7 +143,7 @@ impl Writer {
         let uri = format!("{}/eviction", served(Kind::Pod).object(&pod.key.namespace, &pod.key.name));
         let eviction = eviction(pod, grace_seconds, self.dry_run);
         match serde_json::to_value(&eviction) {
-            Ok(body) => self.send(Call::post(self.query(&uri), &body), None).await,
+            Ok(body) => pinned(self.send(Call::post(self.query(&uri), &body), None).await),
             Err(error) => Written::NotSent { why: error.to_string() },
         }
     }
@@ -255,11 +255,7 @@ impl Writer {
         };
         let uri = served(kind).object(&key.namespace, &key.name);
         match serde_json::to_value(&options) {
-            Ok(body) => match self.send(Call::delete(self.query(&uri), &body), None).await {
-                // Another object has the name now: the one that was meant is gone.
-                Written::Conflict { message } if message.contains("UID in precondition") => Written::Gone,
-                other => other,
-            },
+            Ok(body) => pinned(self.send(Call::delete(self.query(&uri), &body), None).await),
             Err(error) => Written::NotSent { why: error.to_string() },
         }
     }
@@ -273,6 +269,19 @@ impl Writer {
 
     fn query(&self, uri: &str) -> String {
         format!("{uri}?fieldManager={MANAGER}{}", if self.dry_run { "&dryRun=All" } else { "" })
+    }
+}
+
+/// Another object has the name now: the one whose UID was given is gone.
+fn pinned(written: Written) -> Written {
+    match written {
+        // Two checks in the server say it, each in its own words.
+        Written::Conflict { message }
+            if message.contains("UID in the precondition") || message.contains("UID in precondition") =>
+        {
+            Written::Gone
+        }
+        other => other,
     }
 }
 
