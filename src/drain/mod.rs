@@ -5,6 +5,8 @@ pub mod blockers;
 pub mod budget;
 pub mod eviction;
 pub mod order;
+#[cfg(test)]
+mod testing;
 
 pub use eviction::EvictionMemory;
 pub use order::{Drain, DrainStep, plan, step};

@@ -355,15 +355,15 @@ fn next(drain: &Drain<'_>, turn: &[&Placed<'_>], room: usize) -> Vec<PodRef> {
         }
         pods.push(it.pod());
     }
-    // One pod per shut budget is enough to learn whether it is still shut, and those with an override need not ask.
-    let mut asked = BTreeSet::new();
-    for it in turn {
-        let Stand::Held { block, ask: Some(ask) } = &it.stand else { continue };
-        if pods.len() >= room {
-            break;
-        }
-        let first = block.budgets.first().map(|budget| budget.record.key.clone());
-        if *ask <= drain.now && overridden(drain, it).is_none() && asked.insert(first) {
+    // One pod is enough to learn whether a budget is still shut: none is asked for while another's try under it rests, nor one that has
+    // an override.
+    let held = turn.iter().filter_map(|it| match &it.stand {
+        Stand::Held { block, ask: Some(ask) } => Some((*it, block.budgets.first().map(|budget| &budget.record.key), *ask)),
+        _ => None,
+    });
+    let mut asked: BTreeSet<_> = held.clone().filter(|(_, _, ask)| *ask > drain.now).map(|(_, budget, _)| budget).collect();
+    for (it, budget, _) in held {
+        if pods.len() < room && overridden(drain, it).is_none() && asked.insert(budget) {
             pods.push(it.pod());
         }
     }
