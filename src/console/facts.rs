@@ -1,0 +1,239 @@
+//! What a picture says about one component on one node, in the console's words. Pure: reads the picture, decides nothing.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
+use crate::{
+    api::{
+        ComponentKey, NodeName, Phase, Uid, Version,
+        component::{KernelModule, UnloadBy},
+        handoff::NodeHandoffStatus,
+    },
+    engine::picture::Picture,
+    fleet::{
+        records::HandoffRecord,
+        view::{ComponentView, NodeView, Occupancy},
+    },
+    handoff::{
+        action::Subject,
+        verdict::{Verdict, Wait},
+    },
+};
+
+/// One component on one node, by name and by the Node's UID: a node made again under its name is another one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RowKey {
+    pub component: ComponentKey,
+    pub node: NodeName,
+    pub uid: Option<Uid>,
+}
+
+/// How a node stands towards its component's aim, in the order in which a queue cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// A handoff is between Preflight and its end.
+    Running,
+    /// A person's turn: Failed or Aborted, and nothing newer asked for.
+    Ended,
+    Queued,
+    /// Runs another version than the aim, or none.
+    Behind,
+    /// Runs the aim, ready.
+    Current,
+}
+
+/// Everything about a row; borrowed, built for visible rows only.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    pub picture: &'a Picture,
+    pub node: &'a NodeView,
+    pub key: &'a ComponentKey,
+    pub occupancy: &'a Occupancy,
+    pub component: Option<&'a ComponentView>,
+    pub verdict: Option<&'a Verdict>,
+}
+
+/// Why a handoff waits, whoever said so: the verdict of this moment, or the status written last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked<'a> {
+    pub word: Cow<'a, str>,
+    pub object: Cow<'a, str>,
+    pub message: &'a str,
+    pub since: Option<Timestamp>,
+}
+
+impl<'a> Facts<'a> {
+    pub fn of(picture: &'a Picture, component: &'a ComponentKey, node: &NodeName) -> Option<Self> {
+        let node = picture.fleet.node(node)?;
+        let (key, occupancy) = node.components.get_key_value(component)?;
+        Some(Self::new(picture, node, key, occupancy))
+    }
+
+    pub fn new(picture: &'a Picture, node: &'a NodeView, key: &'a ComponentKey, occupancy: &'a Occupancy) -> Self {
+        let subject = Subject::Occupancy { component: key.clone(), node: node.name.clone() };
+        let component = picture.fleet.components.get(key).map(|component| &**component);
+        Self { picture, node, key, occupancy, component, verdict: picture.verdicts.get(&subject) }
+    }
+
+    pub fn row(&self) -> RowKey {
+        row_key(self.key, self.node)
+    }
+
+    pub fn handoff(&self) -> Option<&'a HandoffRecord> {
+        self.occupancy.handoff.as_deref()
+    }
+
+    pub fn status(&self) -> Option<&'a NodeHandoffStatus> {
+        self.handoff().map(|handoff| &handoff.status)
+    }
+
+    pub fn wait(&self) -> Option<&'a Wait> {
+        match self.verdict {
+            Some(Verdict::Wait(wait)) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Where the handoff stands; None without one.
+    pub fn phase(&self) -> Option<Phase> {
+        let status = self.status()?;
+        Some(self.wait().map_or(status.phase, |wait| wait.phase))
+    }
+
+    /// The phase that a handoff had reached which now is Held, Failed or Aborted.
+    pub fn last_step(&self) -> Option<Phase> {
+        self.status()?.steps.iter().rev().map(|step| step.phase).find(|phase| !phase.is_ended() && *phase != Phase::Held)
+    }
+
+    /// What the component's nodes are to run: `spec.version`.
+    pub fn aim(&self) -> Option<&'a str> {
+        Some(self.component?.spec()?.version.as_str())
+    }
+
+    /// What the node runs or may still run: ready, else plugin, loader, record.
+    pub fn version(&self) -> Option<&'a Version> {
+        let labels = &self.occupancy.labels;
+        labels
+            .ready
+            .as_ref()
+            .or(labels.plugin.as_ref())
+            .or(labels.loader.as_ref())
+            .or(labels.loaded.as_ref().map(|loaded| &loaded.version))
+    }
+
+    /// Where the node is going: the handoff's target, else the aim if the node does not run it.
+    pub fn target(&self) -> Option<&'a str> {
+        let handoff = self.handoff().filter(|handoff| handoff.status.phase != Phase::Done);
+        match handoff.and_then(|handoff| handoff.spec.as_ref().ok()) {
+            Some(spec) => spec.version.as_deref(),
+            None => self.aim().filter(|aim| !self.is_current(aim)),
+        }
+    }
+
+    pub fn is_current(&self, aim: &str) -> bool {
+        self.occupancy.labels.ready.as_ref().is_some_and(|ready| ready.as_str() == aim)
+    }
+
+    pub fn standing(&self) -> Standing {
+        match self.phase() {
+            Some(Phase::Queued) => Standing::Queued,
+            Some(Phase::Failed | Phase::Aborted) => Standing::Ended,
+            Some(phase) if !phase.is_ended() => Standing::Running,
+            _ if self.aim().is_some_and(|aim| self.is_current(aim)) => Standing::Current,
+            _ => Standing::Behind,
+        }
+    }
+
+    /// The place in the component's queue, from 1.
+    pub fn position(&self) -> Option<usize> {
+        let queue = self.picture.queues.get(self.key)?;
+        queue.iter().position(|node| *node == self.node.name).map(|at| at + 1)
+    }
+
+    /// The phase, or how the node stands without a running handoff.
+    pub fn word(&self) -> &'static str {
+        match (self.standing(), self.phase()) {
+            (Standing::Current, _) => "current",
+            (Standing::Behind, _) if self.version().is_none() => "no version",
+            (Standing::Behind, _) => "behind",
+            (_, Some(phase)) => phase.as_str(),
+            (_, None) => "",
+        }
+    }
+
+    pub fn blocked(&self) -> Option<Blocked<'a>> {
+        if let Some(blocker) = self.wait().and_then(|wait| wait.blockers.first()) {
+            return Some(Blocked {
+                word: blocker.kind.word().into(),
+                object: blocker.object.to_string().into(),
+                message: &blocker.message,
+                since: Some(blocker.since),
+            });
+        }
+        if let Some(Verdict::Failed { reason }) = self.verdict {
+            return Some(Blocked { word: (&*reason.word).into(), object: "".into(), message: &reason.message, since: None });
+        }
+        let status = self.status()?;
+        if let Some(reason) = status.reason.as_ref().filter(|_| status.phase != Phase::Done) {
+            return Some(Blocked {
+                word: (&*reason.word).into(),
+                object: "".into(),
+                message: &reason.message,
+                since: self.since(),
+            });
+        }
+        // The verdict speaks of now; what the status says is older, and only counts when there is no verdict.
+        let record = status.blockers.first().filter(|_| self.verdict.is_none() && !status.phase.is_ended())?;
+        Some(Blocked {
+            word: (&*record.kind).into(),
+            object: (&*record.object).into(),
+            message: &record.message,
+            since: time(&record.since),
+        })
+    }
+
+    /// Since when the phase runs.
+    pub fn since(&self) -> Option<Timestamp> {
+        time(self.status()?.phase_since.as_deref()?)
+    }
+
+    /// Phases of this component's kind, in order, without Queued and the ends.
+    pub fn phases(&self) -> &'static [Phase] {
+        let block = self.component.and_then(ComponentView::spec).map(|spec| &spec.kernel_module);
+        phases_of(block)
+    }
+}
+
+pub fn row_key(component: &ComponentKey, node: &NodeView) -> RowKey {
+    let uid = node.record.as_ref().map(|record| record.meta.uid.clone());
+    RowKey { component: component.clone(), node: node.name.clone(), uid }
+}
+
+fn phases_of(block: Option<&KernelModule>) -> &'static [Phase] {
+    use Phase::*;
+    const POD: &[Phase] =
+        &[Preflight, Cordoning, Draining, StoppingPlugin, Unloading, Loading, StartingPlugin, Verifying, Uncordoning];
+    const REBOOT: &[Phase] =
+        &[Preflight, Cordoning, Draining, StoppingPlugin, AwaitingReboot, Loading, StartingPlugin, Verifying, Uncordoning];
+    match block.map(|block| block.unload_by) {
+        Some(UnloadBy::Reboot) => REBOOT,
+        _ => POD,
+    }
+}
+
+/// RFC 3339 as the API objects have it.
+pub fn time(text: &str) -> Option<Timestamp> {
+    text.parse().ok()
+}
+
+/// How many nodes of a component run the aim, and how many it has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub current: usize,
+    pub total: usize,
+    pub running: usize,
+    pub queued: usize,
+    pub ended: usize,
+    pub blocked: usize,
+}
