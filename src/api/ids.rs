@@ -15,6 +15,10 @@ macro_rules! id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+            /// The text, not copied.
+            pub fn shared(&self) -> Arc<str> {
+                self.0.clone()
+            }
         }
         impl From<&str> for $name {
             fn from(text: &str) -> Self {

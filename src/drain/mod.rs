@@ -3,7 +3,9 @@
 
 pub mod blockers;
 pub mod budget;
+pub mod claimants;
 pub mod eviction;
+pub mod incoming;
 pub mod order;
 #[cfg(test)]
 mod testing;

@@ -25,20 +25,21 @@ macro_rules! keyed {
 }
 
 keyed! {
-    NodeRecord: |it| cluster_scoped(it.name.as_str());
+    NodeRecord: |it| cluster_scoped(it.name.shared());
     PodRecord: |it| it.key.clone();
     DaemonSetRecord: |it| it.key.clone();
     ScaleRecord: |it| it.key.clone();
     BudgetRecord: |it| it.key.clone();
     ClaimRecord: |it| it.key.clone();
-    SliceRecord: |it| ObjectKey { namespace: Str::default(), name: it.name.clone() };
+    SliceRecord: |it| cluster_scoped(it.name.clone());
     VolumeClaimRecord: |it| it.key.clone();
-    NodeLeaseRecord: |it| cluster_scoped(it.node.as_str());
+    NodeLeaseRecord: |it| cluster_scoped(it.node.shared());
     ComponentRecord: |it| it.key.clone();
     HandoffRecord: |it| it.key.clone();
     LeaseRecord: |_it| ObjectKey::new(keys::LEASE.0, keys::LEASE.1);
 }
 
-fn cluster_scoped(name: &str) -> ObjectKey {
-    ObjectKey { namespace: Str::default(), name: name.into() }
+/// The key of an object without a namespace.
+pub fn cluster_scoped(name: Str) -> ObjectKey {
+    ObjectKey { namespace: Str::default(), name }
 }

@@ -1,12 +1,25 @@
 //! Pure: slim records of cluster objects, their indexes, and `project()` to a FleetView. No clock, no I/O, no kube client.
 
+pub mod build;
+mod component_view;
 pub mod content;
 pub mod decode;
 pub mod event;
+pub mod follow;
+mod index;
 pub mod intern;
 pub mod keyed;
 pub mod node_labels;
+pub mod occupancy;
+mod project;
 pub mod records;
+pub mod rules;
 pub mod selector;
 pub mod store;
+mod usage;
 pub mod view;
+
+pub use follow::Fleet;
+
+#[cfg(test)]
+mod tests;

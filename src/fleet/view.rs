@@ -1,10 +1,13 @@
 //! FleetView: the immutable picture that the console, `status`, metrics and the engine all read. Facts only; verdicts are in `handoff`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 
-use super::records::*;
+use super::{records::*, rules::Rules};
 use crate::api::{
     BootId, ComponentKey, NodeComponentSpec, NodeName, ObjectKey, Version,
     component::KernelModule,
@@ -30,6 +33,12 @@ pub struct FleetView {
     pub budgets: Arc<BTreeMap<ObjectKey, Arc<BudgetView>>>,
     /// By key; all DaemonSets of the cluster, ours and others'.
     pub daemon_sets: Arc<BTreeMap<ObjectKey, Arc<DaemonSetRecord>>>,
+    /// By component: the nodes that have an Occupancy of it.
+    pub occupied: Arc<BTreeMap<ComponentKey, Arc<BTreeSet<NodeName>>>>,
+    /// What judges a node; with it `NodeFacts::view` judges one by fresh reads.
+    pub rules: Arc<Rules>,
+    /// What is different from the picture before, of generation - 1.
+    pub changes: Arc<Changes>,
     pub health: Arc<Vec<WatchHealth>>,
     /// Everything needed has been listed completely once.
     pub synced: bool,
@@ -39,9 +48,31 @@ pub struct FleetView {
 pub type NodeList = Vec<Arc<NodeView>>;
 
 impl FleetView {
+    /// One component on every node that has anything of it, by node name.
+    pub fn occupancies(&self, component: &ComponentKey) -> impl Iterator<Item = (&Arc<NodeView>, &Arc<Occupancy>)> {
+        let nodes = self.occupied.get(component).into_iter().flat_map(|nodes| nodes.iter());
+        nodes.filter_map(move |name| {
+            let node = self.node(name)?;
+            Some((node, node.components.get(component)?))
+        })
+    }
+
     pub fn node(&self, name: &NodeName) -> Option<&Arc<NodeView>> {
         self.nodes.binary_search_by(|node| node.name.cmp(name)).ok().and_then(|at| self.nodes.get(at))
     }
+}
+
+/// What a picture has that the one before had not. Who skipped a picture looks at everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Every node was judged again.
+    pub all_nodes: bool,
+    /// Nodes whose view is another one, and nodes that are gone.
+    pub nodes: BTreeSet<NodeName>,
+    pub components: BTreeSet<ComponentKey>,
+    pub handoffs: BTreeSet<ObjectKey>,
+    pub budgets: BTreeSet<ObjectKey>,
+    pub lease: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,0 +1,319 @@
+//! `Fleet`: everything known of one cluster, kept in step by the watches' events. It notes what each event concerns; what follows from
+//! it is `project`'s.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+
+use super::{
+    event::{Change, Event, Kind, Record},
+    index::Index,
+    project::Projected,
+    records::*,
+    store::Store,
+    view::{ClusterInfo, WatchState},
+};
+use crate::{
+    api::{ComponentKey, NodeName, ObjectKey, keys},
+    drain::incoming,
+};
+
+/// All that is known of one cluster.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    pub(super) stores: Stores,
+    pub(super) index: Index,
+    pub(super) dirty: Dirty,
+    pub(super) watches: BTreeMap<Kind, WatchStatus>,
+    pub(super) cluster: Arc<ClusterInfo>,
+    pub(super) projected: Projected,
+}
+
+/// How a kind's watch fares, as the watch itself tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchStatus {
+    /// Nothing is decided before this kind has been listed.
+    pub required: bool,
+    pub state: WatchState,
+    pub last_event: Option<Timestamp>,
+    pub errors: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Stores {
+    pub nodes: Store<NodeRecord>,
+    pub pods: Store<PodRecord>,
+    pub daemon_sets: Store<DaemonSetRecord>,
+    pub replica_sets: Store<ScaleRecord>,
+    pub stateful_sets: Store<ScaleRecord>,
+    pub budgets: Store<BudgetRecord>,
+    pub claims: Store<ClaimRecord>,
+    pub slices: Store<SliceRecord>,
+    pub volume_claims: Store<VolumeClaimRecord>,
+    pub node_leases: Store<NodeLeaseRecord>,
+    pub components: Store<ComponentRecord>,
+    pub handoffs: Store<HandoffRecord>,
+    pub lease: Store<LeaseRecord>,
+}
+
+/// What has to be looked at again.
+#[derive(Debug, Default)]
+pub(super) struct Dirty {
+    pub all_nodes: bool,
+    pub nodes: BTreeSet<NodeName>,
+    /// Nodes of which only the Lease was renewed.
+    pub node_leases: BTreeSet<NodeName>,
+    pub components: BTreeSet<ComponentKey>,
+    /// A component's spec: conflicts between components have to be found again.
+    pub specs: bool,
+    /// What DaemonSets' pods need of a node.
+    pub required_labels: bool,
+    pub daemon_sets: BTreeSet<ObjectKey>,
+    pub budgets: BTreeSet<ObjectKey>,
+    pub handoffs: BTreeSet<ObjectKey>,
+    pub lease: bool,
+    pub health: bool,
+}
+
+macro_rules! follow {
+    ($fleet:ident, $store:ident, $event:ident, $variant:ident, $then:ident) => {{
+        let mut changes = Vec::new();
+        let pick = |record| match record {
+            Record::$variant(it) => Some(it),
+            _ => None,
+        };
+        $fleet.stores.$store.apply($event, pick, |change| changes.push(change));
+        for (old, new) in changes {
+            $fleet.$then(old, new);
+        }
+    }};
+}
+
+impl Fleet {
+    pub fn new(cluster: ClusterInfo) -> Self {
+        Self { cluster: Arc::new(cluster), ..Self::default() }
+    }
+
+    pub fn set_cluster(&mut self, cluster: ClusterInfo) {
+        self.cluster = Arc::new(cluster);
+    }
+
+    /// How a kind's watch fares now.
+    pub fn set_watch(&mut self, kind: Kind, status: WatchStatus) {
+        self.dirty.health = true;
+        self.watches.insert(kind, status);
+    }
+
+    pub fn take(&mut self, change: Change) {
+        self.apply(change.kind, change.event);
+    }
+
+    /// Takes in one event of a kind's watch.
+    pub fn apply(&mut self, kind: Kind, event: Event) {
+        match kind {
+            Kind::Node => follow!(self, nodes, event, Node, on_node),
+            Kind::Pod => follow!(self, pods, event, Pod, on_pod),
+            Kind::DaemonSet => follow!(self, daemon_sets, event, DaemonSet, on_daemon_set),
+            Kind::ReplicaSet => follow!(self, replica_sets, event, Scale, on_scale),
+            Kind::StatefulSet => follow!(self, stateful_sets, event, Scale, on_scale),
+            Kind::Budget => follow!(self, budgets, event, Budget, on_budget),
+            Kind::Claim => follow!(self, claims, event, Claim, on_claim),
+            Kind::Slice => follow!(self, slices, event, Slice, on_slice),
+            Kind::VolumeClaim => follow!(self, volume_claims, event, VolumeClaim, on_volume_claim),
+            Kind::NodeLease => follow!(self, node_leases, event, NodeLease, on_node_lease),
+            Kind::Component => follow!(self, components, event, Component, on_component),
+            Kind::Handoff => follow!(self, handoffs, event, Handoff, on_handoff),
+            Kind::Lease => follow!(self, lease, event, Lease, on_lease),
+        }
+        self.dirty.health = true;
+    }
+
+    /// Whether something was told since the last projection.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.health
+    }
+
+    /// Everything needed has been listed completely once. A kind that is not required and not served has nothing to list.
+    pub fn is_synced(&self) -> bool {
+        Kind::ALL.into_iter().all(|kind| {
+            let status = self.watches.get(&kind);
+            let excused = |status: &WatchStatus| !status.required && matches!(status.state, WatchState::Unavailable { .. });
+            self.stores.is_synced(kind) || status.is_some_and(excused)
+        })
+    }
+
+    fn on_node(&mut self, old: Option<Arc<NodeRecord>>, new: Option<Arc<NodeRecord>>) {
+        self.dirty.nodes.extend(old.or(new).map(|node| node.name.clone()));
+    }
+
+    fn on_node_lease(&mut self, old: Option<Arc<NodeLeaseRecord>>, new: Option<Arc<NodeLeaseRecord>>) {
+        self.dirty.node_leases.extend(old.or(new).map(|lease| lease.node.clone()));
+    }
+
+    fn on_pod(&mut self, old: Option<Arc<PodRecord>>, new: Option<Arc<PodRecord>>) {
+        let Some(key) = new.as_ref().or(old.as_ref()).map(|pod| pod.key.clone()) else { return };
+        let budgets = self.stores.budgets.in_namespace(&key.namespace);
+        let concerned = self.index.pod(old.as_ref(), new.as_ref(), budgets);
+        self.dirty.nodes.extend(concerned.nodes);
+        self.dirty.budgets.extend(concerned.budgets);
+        let unbound = |pod: &Option<Arc<PodRecord>>| pod.as_ref().is_some_and(|pod| pod.node.is_none());
+        if unbound(&old) || unbound(&new) {
+            self.find_destinations(&key);
+        }
+    }
+
+    /// Where an unbound pod may be on its way to.
+    fn find_destinations(&mut self, key: &ObjectKey) {
+        let pod = self.stores.pods.get(key).filter(|pod| pod.node.is_none()).cloned();
+        let to = pod.as_ref().map(|pod| {
+            let claim = |key: &ObjectKey| self.stores.claims.get(key).cloned();
+            let volume_claim = |key: &ObjectKey| self.stores.volume_claims.get(key).cloned();
+            (pod, incoming::destinations(pod, claim, volume_claim))
+        });
+        self.dirty.nodes.extend(self.index.on_its_way(key, to));
+    }
+
+    fn on_claim(&mut self, old: Option<Arc<ClaimRecord>>, new: Option<Arc<ClaimRecord>>) {
+        let Some(key) = new.as_ref().or(old.as_ref()).map(|claim| claim.key.clone()) else { return };
+        let (nodes, anywhere) = self.index.claim(old.as_deref(), new.as_deref());
+        self.dirty.nodes.extend(nodes);
+        self.dirty.all_nodes |= anywhere;
+        for record in [&old, &new].into_iter().flatten() {
+            for holder in &record.reserved {
+                let pod = ObjectKey { namespace: key.namespace.clone(), name: holder.name.clone() };
+                self.dirty.nodes.extend(self.stores.pods.get(&pod).and_then(|pod| pod.node.clone()));
+            }
+        }
+        let users: Vec<_> = self.index.by_claim.get(&key).iter().map(|pod| (pod.key.clone(), pod.node.clone())).collect();
+        for (pod, node) in users {
+            match node {
+                Some(node) => {
+                    self.dirty.nodes.insert(node);
+                }
+                None => self.find_destinations(&pod),
+            }
+        }
+    }
+
+    fn on_volume_claim(&mut self, old: Option<Arc<VolumeClaimRecord>>, new: Option<Arc<VolumeClaimRecord>>) {
+        let Some(key) = new.or(old).map(|claim| claim.key.clone()) else { return };
+        let users: Vec<_> = self.index.by_volume_claim.get(&key).iter().map(|pod| pod.key.clone()).collect();
+        users.iter().for_each(|pod| self.find_destinations(pod));
+    }
+
+    fn on_slice(&mut self, old: Option<Arc<SliceRecord>>, new: Option<Arc<SliceRecord>>) {
+        let nodes = self.index.slice(old.as_ref(), new.as_ref());
+        self.dirty.nodes.extend(nodes);
+    }
+
+    fn on_daemon_set(&mut self, old: Option<Arc<DaemonSetRecord>>, new: Option<Arc<DaemonSetRecord>>) {
+        for set in [&old, &new].into_iter().flatten() {
+            self.dirty.daemon_sets.insert(set.key.clone());
+            if let Some(component) = set.labels.get(keys::COMPONENT) {
+                self.dirty.components.insert(ObjectKey { namespace: set.key.namespace.clone(), name: component.clone() });
+            }
+        }
+        let needs = |set: &Option<Arc<DaemonSetRecord>>| set.as_ref().map_or_else(Vec::new, |set| set.requires_labels.clone());
+        let same = old.as_ref().map(|set| &set.meta.uid) == new.as_ref().map(|set| &set.meta.uid) && needs(&old) == needs(&new);
+        if !same {
+            self.dirty.required_labels = true;
+            for set in [&old, &new].into_iter().flatten() {
+                let pods = self.index.by_owner.get(&set.meta.uid);
+                self.dirty.nodes.extend(pods.iter().filter_map(|pod| pod.node.clone()));
+            }
+        }
+    }
+
+    fn on_scale(&mut self, old: Option<Arc<ScaleRecord>>, new: Option<Arc<ScaleRecord>>) {
+        if old.as_ref().map(|scale| scale.replicas) == new.as_ref().map(|scale| scale.replicas) {
+            return;
+        }
+        let uids = [&old, &new].into_iter().flatten().map(|scale| &scale.meta.uid);
+        for pod in uids.filter_map(|uid| self.index.by_owner.get(uid).first()) {
+            let budgets = self.stores.budgets.in_namespace(&pod.key.namespace).filter(|budget| budget.selects(pod));
+            self.dirty.budgets.extend(budgets.map(|budget| budget.key.clone()));
+        }
+    }
+
+    fn on_budget(&mut self, old: Option<Arc<BudgetRecord>>, new: Option<Arc<BudgetRecord>>) {
+        let Some(key) = new.as_ref().or(old.as_ref()).map(|budget| budget.key.clone()) else { return };
+        self.dirty.budgets.insert(key.clone());
+        let selector = |budget: &Option<Arc<BudgetRecord>>| budget.as_ref().map(|budget| budget.selector.clone());
+        if selector(&old) == selector(&new) {
+            return;
+        }
+        for pod in self.stores.pods.in_namespace(&key.namespace) {
+            match &new {
+                Some(budget) if budget.selects(pod) => self.index.members.put(&key, pod),
+                _ => self.index.members.take(&key, &pod.key),
+            }
+        }
+    }
+
+    fn on_component(&mut self, old: Option<Arc<ComponentRecord>>, new: Option<Arc<ComponentRecord>>) {
+        let spec = |record: &Option<Arc<ComponentRecord>>| record.as_ref().map(|record| record.spec.clone());
+        self.dirty.specs |= spec(&old) != spec(&new);
+        self.dirty.components.extend(new.or(old).map(|record| record.key.clone()));
+    }
+
+    fn on_handoff(&mut self, old: Option<Arc<HandoffRecord>>, new: Option<Arc<HandoffRecord>>) {
+        let nodes = self.index.handoff(old.as_ref(), new.as_ref());
+        self.dirty.nodes.extend(nodes);
+        self.dirty.handoffs.extend(new.or(old).map(|handoff| handoff.key.clone()));
+    }
+
+    fn on_lease(&mut self, old: Option<Arc<LeaseRecord>>, new: Option<Arc<LeaseRecord>>) {
+        self.dirty.lease = true;
+        let slots = |lease: &Option<Arc<LeaseRecord>>| lease.as_ref().map_or_else(Vec::new, |lease| lease.slots.clone());
+        let (before, after) = (slots(&old), slots(&new));
+        if before != after {
+            self.dirty.nodes.extend(before.iter().chain(&after).map(|slot| NodeName::from(slot.node.as_str())));
+        }
+    }
+}
+
+impl Stores {
+    pub fn is_synced(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Node => self.nodes.is_synced(),
+            Kind::Pod => self.pods.is_synced(),
+            Kind::DaemonSet => self.daemon_sets.is_synced(),
+            Kind::ReplicaSet => self.replica_sets.is_synced(),
+            Kind::StatefulSet => self.stateful_sets.is_synced(),
+            Kind::Budget => self.budgets.is_synced(),
+            Kind::Claim => self.claims.is_synced(),
+            Kind::Slice => self.slices.is_synced(),
+            Kind::VolumeClaim => self.volume_claims.is_synced(),
+            Kind::NodeLease => self.node_leases.is_synced(),
+            Kind::Component => self.components.is_synced(),
+            Kind::Handoff => self.handoffs.is_synced(),
+            Kind::Lease => self.lease.is_synced(),
+        }
+    }
+
+    /// How many objects, and which did not decode.
+    pub fn count(&self, kind: Kind) -> (usize, Vec<(Str, String)>) {
+        fn of<T: super::keyed::Keyed>(store: &Store<T>) -> (usize, Vec<(Str, String)>) {
+            let name = |key: &ObjectKey| if key.namespace.is_empty() { key.name.clone() } else { key.to_string().into() };
+            (store.len(), store.undecodable().map(|(key, why)| (name(key), why.to_owned())).collect())
+        }
+        match kind {
+            Kind::Node => of(&self.nodes),
+            Kind::Pod => of(&self.pods),
+            Kind::DaemonSet => of(&self.daemon_sets),
+            Kind::ReplicaSet => of(&self.replica_sets),
+            Kind::StatefulSet => of(&self.stateful_sets),
+            Kind::Budget => of(&self.budgets),
+            Kind::Claim => of(&self.claims),
+            Kind::Slice => of(&self.slices),
+            Kind::VolumeClaim => of(&self.volume_claims),
+            Kind::NodeLease => of(&self.node_leases),
+            Kind::Component => of(&self.components),
+            Kind::Handoff => of(&self.handoffs),
+            Kind::Lease => of(&self.lease),
+        }
+    }
+}

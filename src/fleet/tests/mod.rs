@@ -1,0 +1,6 @@
+//! The fleet as a whole: stories told with builders.
+
+mod components;
+mod node_labels;
+mod occupancy;
+mod projection;
