@@ -15,7 +15,7 @@ use crate::api::{
 };
 
 /// One picture of a cluster. Cloning is cheap; unchanged parts are shared with the picture before.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct FleetView {
     /// Rises with every picture.
     pub generation: u64,

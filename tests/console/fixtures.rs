@@ -389,6 +389,7 @@ pub fn scene_of(parts: &[(ComponentKey, Vec<NodeBuilder>)]) -> Scene {
         daemon_sets: Arc::default(),
         health: Arc::new(vec![health("nodes", WatchState::Live), health("pods", WatchState::Live)]),
         synced: true,
+        ..FleetView::default()
     };
     let picture = Picture {
         fleet: Arc::new(fleet),
