@@ -8,6 +8,7 @@ mod by_hand;
 mod installed;
 mod launcher;
 mod policy;
+mod rim;
 mod roles;
 mod rules;
 mod samples;

@@ -110,7 +110,7 @@ impl Task {
                 _ => None,
             };
             let pause = self.backoff.failed().max(asked.unwrap_or_default());
-            if matches!(failure, Failure::Expired(_)) || self.backoff.failures % FAILURES_BEFORE_LIST == 0 {
+            if matches!(failure, Failure::Expired(_)) || self.backoff.failures.is_multiple_of(FAILURES_BEFORE_LIST) {
                 self.at = None;
             }
             if self.report(failure, pause).await.is_err() {
