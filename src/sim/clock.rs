@@ -58,7 +58,7 @@ impl Dice {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -68,7 +68,7 @@ impl Dice {
 
     /// A number in `0..bound`; 0 when `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next() % bound }
+        if bound == 0 { 0 } else { self.draw() % bound }
     }
 
     /// True with a chance of `permille` in a thousand.
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn forks_are_independent_and_repeatable() {
         let a = Dice::new(1);
-        assert_eq!(a.fork("x").next(), Dice::new(1).fork("x").next());
-        assert_ne!(a.fork("x").next(), a.fork("y").next());
+        assert_eq!(a.fork("x").draw(), Dice::new(1).fork("x").draw());
+        assert_ne!(a.fork("x").draw(), a.fork("y").draw());
     }
 }

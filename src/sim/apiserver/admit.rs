@@ -10,6 +10,8 @@ use super::resource::Resource;
 use super::state::State;
 use super::write::{meta_mut, meta_str};
 
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 /// Drops what `omitempty` drops: nulls, empty lists, empty metadata maps, false and empty values of a few fields.
 pub fn normalise(resource: &Resource, mut value: Value) -> Value {
     let metadata = meta_mut(&mut value);
@@ -43,7 +45,17 @@ pub fn normalise(resource: &Resource, mut value: Value) -> Value {
         }
     };
     match resource.plural.as_str() {
+        "configmaps" | "secrets" => {
+            for field in ["data", "binaryData"] {
+                if let Some(fields) = value.as_object_mut()
+                    && fields.get(field).is_some_and(|d| d.as_object().is_some_and(Map::is_empty))
+                {
+                    fields.remove(field);
+                }
+            }
+        }
         "nodes" => {
+            part(&mut value, "spec");
             drop_if(&mut value, "spec", "unschedulable", &[json!(false)]);
             drop_if(&mut value, "spec", "podCIDR", &[json!("")]);
             drop_if(&mut value, "spec", "providerID", &[json!("")]);
@@ -105,8 +117,16 @@ fn workload(value: &mut Value, set: &[(&str, Value)]) {
 
 fn spec_defaults(resource: &Resource, value: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") => pod_defaults::spec(part(value, "spec")),
+        ("", "pods") => {
+            let spec = part(value, "spec");
+            default(spec, "enableServiceLinks", || json!(true));
+            pod_defaults::spec(spec);
+        }
         ("apps", "daemonsets") => {
+            let annotations = meta_mut(value).entry("annotations").or_insert_with(|| json!({}));
+            if annotations.get(TEMPLATE_GENERATION).is_none() {
+                annotations[TEMPLATE_GENERATION] = "1".into();
+            }
             let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
             workload(value, &[("updateStrategy", strategy), ("revisionHistoryLimit", json!(10))]);
             let spec = part(value, "spec");
@@ -133,6 +153,7 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
                 ],
             );
         }
+        ("apiextensions.k8s.io", "customresourcedefinitions") => super::crd::defaults(value),
         ("apps", "replicasets") => workload(value, &[("replicas", json!(1))]),
         ("apps", "statefulsets") => workload(
             value,
@@ -186,6 +207,39 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
     }
 }
 
+/// A new node is closed until it is seen ready, as the TaintNodesByCondition plugin does it.
+fn node_defaults(value: &mut Value) {
+    let not_ready = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    // Fixtures that come with a Ready condition need no lifecycle controller to be open (a real server taints them, too).
+    let ready = super::eviction::condition(value, "Ready").is_some_and(|c| c.get("status") == Some(&json!("True")));
+    if !ready
+        && let Some(list) = part(value, "spec").entry("taints").or_insert_with(|| json!([])).as_array_mut()
+        && !list.iter().any(|t| t.get("key") == not_ready.get("key") && t.get("effect") == not_ready.get("effect"))
+    {
+        list.push(not_ready);
+    }
+    let status = part(value, "status");
+    default(status, "daemonEndpoints", || json!({"kubeletEndpoint": {"Port": 0}}));
+    let info = status.entry("nodeInfo").or_insert_with(|| json!({}));
+    if let Some(info) = info.as_object_mut() {
+        let fields = [
+            "machineID",
+            "systemUUID",
+            "bootID",
+            "kernelVersion",
+            "osImage",
+            "containerRuntimeVersion",
+            "kubeletVersion",
+            "kubeProxyVersion",
+            "operatingSystem",
+            "architecture",
+        ];
+        for field in fields {
+            default(info, field, || json!(""));
+        }
+    }
+}
+
 fn policy_defaults(value: &mut Value) {
     let spec = part(value, "spec");
     default(spec, "failurePolicy", || json!("Fail"));
@@ -235,12 +289,23 @@ fn initial_status(resource: &Resource) -> Option<Value> {
     })
 }
 
-pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, Refusal> {
+/// Defaults of a new object: what its creator counts as owner of, too.
+/// With it come warnings.
+pub fn defaults(call: &Call, mut value: Value) -> Result<(Value, Vec<String>), Refusal> {
     let resource = &call.resource;
     if let Some(custom) = &resource.custom {
         return custom.admit(resource, value, None, call.query.get("fieldValidation"));
     }
     spec_defaults(resource, &mut value);
+    Ok((value, Vec::new()))
+}
+
+/// What the kind's strategy and admission add to a new object; nobody owns that.
+pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, Refusal> {
+    let resource = &call.resource;
+    if resource.is_custom() {
+        return Ok(value);
+    }
     if let Some(status) = initial_status(resource) {
         value["status"] = status;
     }
@@ -251,10 +316,7 @@ pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, 
             labels["kubernetes.io/metadata.name"] = name.into();
             part(&mut value, "spec").insert("finalizers".into(), json!(["kubernetes"]));
         }
-        "daemonsets" => {
-            let annotations = meta_mut(&mut value).entry("annotations").or_insert_with(|| json!({}));
-            annotations["deprecated.daemonset.template.generation"] = "1".into();
-        }
+        "nodes" => node_defaults(&mut value),
         "pods" => pod_defaults::admit(state, call, &mut value)?,
         "customresourcedefinitions" => super::crd::establish(state, &mut value)?,
         _ => {}
@@ -262,30 +324,31 @@ pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, 
     Ok(value)
 }
 
-pub fn on_update(state: &State, call: &Call, old: &Value, mut value: Value) -> Result<Value, Refusal> {
+pub fn on_update(state: &State, call: &Call, old: &Value, mut value: Value) -> Result<(Value, Vec<String>), Refusal> {
     let resource = &call.resource;
     if let Some(custom) = &resource.custom {
         return custom.admit(resource, value, Some(old), call.query.get("fieldValidation"));
     }
     if call.sub.is_empty() {
         spec_defaults(resource, &mut value);
-        match resource.plural.as_str() {
-            "customresourcedefinitions" => super::crd::establish(state, &mut value)?,
-            "daemonsets" => {
-                let moved = |v: &Value| v.get("spec").and_then(|s| s.get("template")).cloned();
-                let before = super::write::meta(old, "annotations")
-                    .and_then(|a| a.get("deprecated.daemonset.template.generation"))
-                    .and_then(Value::as_str)
-                    .and_then(|t| t.parse::<u64>().ok())
-                    .unwrap_or(1);
-                let now = if moved(old) == moved(&value) { before } else { before + 1 };
-                let annotations = meta_mut(&mut value).entry("annotations").or_insert_with(|| json!({}));
-                annotations["deprecated.daemonset.template.generation"] = now.to_string().into();
-            }
-            _ => {}
+        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+            super::crd::establish(state, &mut value)?;
         }
     }
-    Ok(value)
+    Ok((value, Vec::new()))
+}
+
+/// What the server itself counts on an update; no manager's change.
+pub fn count_update(resource: &Resource, old: &Value, value: &mut Value) {
+    if !resource.is("apps", "daemonsets") {
+        return;
+    }
+    let template = |v: &Value| v.get("spec").and_then(|s| s.get("template")).cloned();
+    let counted = super::write::meta(old, "annotations").and_then(|a| a.get(TEMPLATE_GENERATION)).and_then(Value::as_str);
+    let before = counted.and_then(|t| t.parse::<u64>().ok()).unwrap_or(1);
+    let now = if template(old) == template(value) { before } else { before + 1 };
+    let annotations = meta_mut(value).entry("annotations").or_insert_with(|| json!({}));
+    annotations[TEMPLATE_GENERATION] = now.to_string().into();
 }
 
 /// What follows from a committed write inside the server: CRDs start and stop to be served, roles are read again.

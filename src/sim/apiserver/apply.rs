@@ -149,7 +149,7 @@ fn conflict_refusal(conflicts: &[(String, Vec<String>)]) -> Refusal {
                 .map(move |p| json!({"reason": "FieldManagerConflict", "message": format!("conflict with {who}"), "field": p}))
         })
         .collect();
-    refusal.details.insert("causes".into(), Value::Array(causes));
+    refusal.detail("causes", Value::Array(causes));
     refusal
 }
 
@@ -159,8 +159,8 @@ fn describe(entry: &Value) -> String {
         "" => String::new(),
         sub => format!(" with subresource {sub:?}"),
     };
-    let time = if text("operation") == "Update" { format!(" at {}", text("time")) } else { String::new() };
-    format!("{:?}{subresource} using {}{time}", text("manager"), text("apiVersion"))
+    let version = if text("operation") == "Update" { format!(" using {}", text("apiVersion")) } else { String::new() };
+    format!("{:?}{subresource}{version}", text("manager"))
 }
 
 /// The merged object and its new ownership entries.
@@ -172,7 +172,7 @@ pub fn apply(
     force: bool,
 ) -> Result<(Value, Vec<Value>), Refusal> {
     meta_mut(&mut config).remove("managedFields");
-    let mine = managed::owned(resource, &config);
+    let mine = managed::applied(resource, &config);
     let Some(live) = live else {
         return Ok((config, vec![managed::new_entry("Apply", writer, mine)]));
     };
@@ -217,12 +217,13 @@ pub fn apply(
     if !gone.is_empty() {
         remove(&mut merged, &gone, &kept);
     }
-    let mut entry = managed::new_entry("Apply", writer, mine.clone());
-    if last == mine
-        && let Some(old) = managed::entries(live).into_iter().find(|e| managed::is_entry_of(e, "Apply", writer))
-    {
-        // An apply that changes nothing keeps its time, so that it is no write at all.
-        entry["time"] = old.get("time").cloned().unwrap_or_default();
+    // An apply that changes nothing but ownership has the time of its last entry, or none.
+    let untouched = managed::diff(resource, live, &merged).is_empty();
+    let mut entry =
+        managed::new_entry("Apply", &Writer { now: if untouched { "" } else { writer.now }, ..writer.clone() }, mine.clone());
+    let old = managed::entries(live).into_iter().find(|e| managed::is_entry_of(e, "Apply", writer));
+    if let (true, Some(time)) = (untouched, old.as_ref().and_then(|e| e.get("time"))) {
+        entry["time"] = time.clone();
     }
     entries.push(entry);
     Ok((merged, entries))

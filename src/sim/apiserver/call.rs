@@ -228,7 +228,11 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
         [plural, name, sub] => ("", *plural, *name, *sub),
         _ => return Err(Refusal::no_such_path()),
     };
-    let resource = registry.find(group, version, plural).ok_or_else(Refusal::no_such_path)?.clone();
+    let unknown = || {
+        let group_known = registry.all().any(|r| r.group == group && r.version == version);
+        if group_known { Refusal::no_such_path() } else { Refusal::no_such_group() }
+    };
+    let resource = registry.find(group, version, plural).ok_or_else(unknown)?.clone();
     if resource.namespaced == namespace.is_empty() && !name.is_empty() {
         return Err(Refusal::no_such_path());
     }
@@ -266,8 +270,6 @@ pub fn verb(method: &Method, named: bool, sub: &str, query: &Query) -> Result<Ve
     })
 }
 
-const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
-
 pub fn patch_type(headers: &HeaderMap, resource: &Resource) -> Result<PatchType, Refusal> {
     let sent = headers.get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default();
     let plain = sent.split(';').next().unwrap_or_default().trim();
@@ -276,7 +278,8 @@ pub fn patch_type(headers: &HeaderMap, resource: &Resource) -> Result<PatchType,
         "application/merge-patch+json" => Ok(PatchType::Merge),
         "application/strategic-merge-patch+json" if !resource.is_custom() => Ok(PatchType::Strategic),
         "application/apply-patch+yaml" | "application/apply-patch+json" => Ok(PatchType::Apply),
-        other => Err(Refusal::unsupported_media_type(other, PATCH_TYPES)),
+        "application/strategic-merge-patch+json" => Err(Refusal::no_such_patch()),
+        _ => Err(Refusal::unsupported_media_type()),
     }
 }
 

@@ -81,50 +81,54 @@ impl CustomSchema {
         self.compiled.as_ref().map(|c| c.compilation_errors().iter().map(ToString::to_string).collect()).unwrap_or_default()
     }
 
-    /// Pruned, defaulted and valid, or refused.
+    /// Pruned, defaulted and valid, with a warning for each unknown field; or refused.
     pub fn admit(
         &self,
         resource: &Resource,
         mut value: Value,
         old: Option<&Value>,
         field_validation: &str,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<(Value, Vec<String>), Refusal> {
         let mut unknown = Vec::new();
         schema::prune(&self.schema, &mut value, "", true, &mut unknown);
-        if field_validation == "Strict" && !unknown.is_empty() {
-            let list: Vec<String> = unknown.iter().map(|p| format!("unknown field {p:?}")).collect();
+        let mut warnings: Vec<String> = unknown.iter().map(|p| format!("unknown field {p:?}")).collect();
+        if field_validation == "Strict" && !warnings.is_empty() {
+            let (kind, version) = (&resource.kind, &resource.version);
+            let list = warnings.join(", ");
             return Err(Refusal::bad_request(format!(
-                "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
-                resource.kind,
-                resource.version,
-                resource.kind,
-                list.join(", ")
+                "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
             )));
+        }
+        if field_validation == "Ignore" {
+            warnings.clear();
         }
         schema::default(&self.schema, &mut value);
         let mut causes = Vec::new();
         schema::check(&self.schema, &value, "", true, &mut causes);
-        if causes.is_empty()
-            && let Some(compiled) = &self.compiled
-            && let Err(errors) = VALIDATOR.with(|v| v.validate_compiled(compiled, &value, old))
-        {
-            causes.extend(errors.into_vec().into_iter().map(|e| Cause {
-                reason: match e.reason.as_deref() {
-                    Some("FieldValueForbidden") => "FieldValueForbidden",
-                    Some("FieldValueRequired") => "FieldValueRequired",
-                    Some("FieldValueDuplicate") => "FieldValueDuplicate",
-                    _ => "FieldValueInvalid",
-                },
-                message: match e.reason.as_deref() {
-                    Some("FieldValueForbidden") => format!("Forbidden: {}", e.message),
-                    Some("FieldValueRequired") => format!("Required value: {}", e.message),
-                    _ => format!("Invalid value: {}", e.message),
-                },
-                field: if e.field_path.is_empty() { "<nil>".into() } else { e.field_path },
-            }));
+        if let Some(compiled) = &self.compiled {
+            if causes.iter().any(schema::blocks_rules) {
+                causes.push(Cause {
+                    reason: "FieldValueInvalid",
+                    message: "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation".into(),
+                    field: "<nil>".into(),
+                });
+            } else if let Err(errors) = VALIDATOR.with(|v| v.validate_compiled(compiled, &value, old)) {
+                causes.extend(errors.into_vec().into_iter().map(rule_cause));
+            }
         }
-        if causes.is_empty() { Ok(value) } else { Err(Refusal::invalid(resource, meta_str(&value, "name"), &causes)) }
+        if causes.is_empty() { Ok((value, warnings)) } else { Err(Refusal::invalid(resource, meta_str(&value, "name"), &causes)) }
     }
+}
+
+fn rule_cause(error: kube::core::cel::ValidationError) -> Cause {
+    let (reason, lead) = match error.reason.as_deref() {
+        Some("FieldValueForbidden") => ("FieldValueForbidden", "Forbidden: "),
+        Some("FieldValueRequired") => ("FieldValueRequired", "Required value: "),
+        Some("FieldValueDuplicate") => ("FieldValueDuplicate", "Duplicate value: "),
+        _ => ("FieldValueInvalid", "Invalid value: "),
+    };
+    let field = if error.field_path.is_empty() { "<nil>".into() } else { error.field_path };
+    Cause { reason, message: format!("{lead}{}", error.message), field }
 }
 
 fn text<'a>(value: &'a Value, path: &str) -> &'a str {
@@ -139,6 +143,21 @@ fn storage_version(crd: &Value) -> String {
     let all = versions(crd);
     let stored = all.iter().find(|v| v.get("storage") == Some(&json!(true)));
     stored.map(|v| text(v, "name").to_owned()).unwrap_or_default()
+}
+
+/// Names and conversion that a CRD leaves out.
+pub fn defaults(crd: &mut Value) {
+    let kind = text(crd, "spec.names.kind").to_owned();
+    let names = &mut crd["spec"]["names"];
+    if text(names, "singular").is_empty() {
+        names["singular"] = kind.to_lowercase().into();
+    }
+    if text(names, "listKind").is_empty() {
+        names["listKind"] = format!("{kind}List").into();
+    }
+    if crd["spec"].get("conversion").is_none() {
+        crd["spec"]["conversion"] = json!({"strategy": "None"});
+    }
 }
 
 /// Checks and completes a CRD, and accepts its names at once.
@@ -167,17 +186,11 @@ pub fn establish(state: &State, crd: &mut Value) -> Result<(), Refusal> {
     if !causes.is_empty() {
         return Err(Refusal::invalid(&resource, &name, &causes));
     }
-    let kind = text(crd, "spec.names.kind").to_owned();
-    let names = &mut crd["spec"]["names"];
-    if text(names, "singular").is_empty() {
-        names["singular"] = kind.to_lowercase().into();
-    }
-    if text(names, "listKind").is_empty() {
-        names["listKind"] = format!("{kind}List").into();
-    }
-    let names = names.clone();
-    if crd["spec"].get("conversion").is_none() {
-        crd["spec"]["conversion"] = json!({"strategy": "None"});
+    let names = crd["spec"]["names"].clone();
+    let accepted = crd.get("status").and_then(|s| s.get("acceptedNames")) == Some(&names);
+    let stored = crd.get("status").and_then(|s| s.get("storedVersions")) == Some(&json!([storage]));
+    if accepted && stored {
+        return Ok(());
     }
     let now = state.now_text();
     crd["status"] = json!({

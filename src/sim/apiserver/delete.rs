@@ -57,13 +57,15 @@ impl DeleteOptions {
         out.dry_run |= call.query.dry_run();
         if !matches!(out.propagation.as_str(), "" | "Orphan" | "Background" | "Foreground") {
             let shown = &out.propagation;
-            return Err(Refusal::new(
-                422,
-                "Invalid",
-                format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {shown:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                ),
-            ));
+            let why =
+                format!("Unsupported value: {shown:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"");
+            let message = format!("DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: {why}");
+            let mut refusal = Refusal::new(422, "Invalid", message);
+            refusal.detail("group", "meta.k8s.io".into());
+            refusal.detail("kind", "DeleteOptions".into());
+            let cause = json!({"reason": "FieldValueNotSupported", "message": why, "field": "propagationPolicy"});
+            refusal.detail("causes", json!([cause]));
+            return Err(refusal);
         }
         Ok(out)
     }
@@ -77,14 +79,14 @@ pub fn check_preconditions(resource: &Resource, object: &Value, options: &Delete
             "the UID in the precondition ({}) does not match the UID in record ({uid}). The object might have been deleted and then recreated",
             options.uid
         );
-        return Err(Refusal::conflict(resource, name, &why));
+        return Err(Refusal::failed_precondition(resource, name, &why));
     }
     if !options.resource_version.is_empty() && options.resource_version != rv {
         let why = format!(
             "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record ({rv}). The object might have been modified",
             options.resource_version
         );
-        return Err(Refusal::conflict(resource, name, &why));
+        return Err(Refusal::failed_precondition(resource, name, &why));
     }
     Ok(())
 }
@@ -192,6 +194,10 @@ pub fn delete_one(
     }
     if waits {
         return finish(state, call, &old, new).map(Outcome::Marked);
+    }
+    if resource.is_pod() {
+        // Seen on a real server: the mark is written first, even when nothing is waited for.
+        state.commit(call, resource, key.clone(), Some(new));
     }
     let gone = state.commit(call, resource, key.clone(), None);
     super::admit::after_write(state, resource, Some(&old.value), None);

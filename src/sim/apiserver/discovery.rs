@@ -160,14 +160,14 @@ pub fn answer(registry: &Registry, path: &str, headers: &HeaderMap) -> Result<Re
         ["api", version] => resource_list(registry, "", version).ok_or_else(Refusal::no_such_path)?,
         ["apis", group] => {
             let all = groups(registry);
-            let versions = all.get(*group).ok_or_else(Refusal::no_such_path)?;
+            let versions = all.get(*group).ok_or_else(Refusal::no_such_group)?;
             let mut entry = group_entry(group, versions);
             entry["kind"] = "APIGroup".into();
             entry["apiVersion"] = "v1".into();
             entry
         }
-        ["apis", group, version] => resource_list(registry, group, version).ok_or_else(Refusal::no_such_path)?,
-        _ => return Err(Refusal::no_such_path()),
+        ["apis", group, version] => resource_list(registry, group, version).ok_or_else(Refusal::no_such_group)?,
+        _ => return Err(Refusal::no_such_group()),
     };
     Ok(Reply::value(200, &value))
 }

@@ -184,16 +184,15 @@ fn mark_and_delete(state: &mut State, call: &Call, key: &Key, options: &DeleteOp
     let mut options = options.clone();
     if !options.dry_run {
         let old = state.get(&pods, key).cloned().ok_or_else(|| Refusal::not_found(&pods, &key.1))?;
-        let mut as_pod = Resource::clone(&pods);
-        as_pod.plural = "Pod".into();
-        check_preconditions(&as_pod, &old.value, &options)?;
+        check_preconditions(&pods, &old.value, &options)?;
         let mut new = (*old.value).clone();
         let now = state.now_text();
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
         });
         set_condition(&mut new, condition, &now);
-        let marked = server_write(state, call, &pods, &old, new)?;
+        // Written by the handler itself, past the field managers.
+        let marked = finish(state, call, &old, new)?;
         if !options.resource_version.is_empty() {
             options.resource_version = marked.rv.to_string();
         }
@@ -218,8 +217,7 @@ fn options_of(call: &Call) -> Result<DeleteOptions, Refusal> {
     let body = call.body_json()?;
     let name = meta_str(&body, "name");
     if !name.is_empty() && name != call.name {
-        let message = format!("name in URL does not match name in Eviction object: {name:?} != {:?}", call.name);
-        return Err(Refusal::bad_request(message));
+        return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
     }
     let mut options = DeleteOptions::from_value(body.get("deleteOptions").unwrap_or(&Value::Null));
     options.dry_run |= call.query.dry_run();
@@ -300,16 +298,17 @@ pub fn bind(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta_str(&old.value, "uid"));
         return Err(Refusal::conflict(&call.resource, &call.name, &why));
     }
+    let taken = |why: String| {
+        let mut refusal = Refusal::conflict(&call.resource, &call.name, &why);
+        refusal.message = format!("Operation cannot be fulfilled on pods/binding {:?}: {why}", call.name);
+        refusal.detail("kind", "pods/binding".into());
+        refusal
+    };
     if is_terminating(&old.value) {
-        return Err(Refusal::conflict(
-            &call.resource,
-            &call.name,
-            &format!("pod {} is being deleted, cannot be assigned to a host", call.name),
-        ));
+        return Err(taken(format!("pod {} is being deleted, cannot be assigned to a host", call.name)));
     }
     if let Some(node) = super::store::node_name(&old.value) {
-        let why = format!("pod {} is already assigned to node {node:?}", call.name);
-        return Err(Refusal::conflict(&call.resource, &call.name, &why));
+        return Err(taken(format!("pod {} is already assigned to node {node:?}", call.name)));
     }
     let mut new = (*old.value).clone();
     new["spec"]["nodeName"] = target.into();

@@ -44,46 +44,83 @@ fn key_step(item: &Value, keys: &[String]) -> String {
     format!("k:{}", Value::Object(object))
 }
 
-/// All members of a value.
+/// Structs that are there even when nothing is in them: they are no members. Inside of list items everything is new together.
+const ALWAYS_THERE: &[&str] = &[
+    "spec",
+    "status",
+    "metadata",
+    "template",
+    "updateStrategy",
+    "strategy",
+    "names",
+    "nodeInfo",
+    "daemonEndpoints",
+    "kubeletEndpoint",
+    "resources",
+];
+
+/// How containers count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// What an update has added: new containers are members themselves.
+    Added,
+    /// Inside of a new list item.
+    InItem,
+    /// What an apply says: only leaves and list items.
+    Applied,
+}
+
+/// All members of a value that an update has added.
 pub fn members(value: &Value, shape: Shape<'_>) -> Value {
+    members_in(value, shape, Mode::Added)
+}
+
+fn members_in(value: &Value, shape: Shape<'_>, mode: Mode) -> Value {
     match value {
         Value::Object(fields) if !fields.is_empty() && !shape.is_atomic() => {
             let mut out = Map::new();
-            if shape.is_string_map() {
+            let there = !shape.is_custom() && ALWAYS_THERE.contains(&shape.name());
+            if mode == Mode::InItem || (mode == Mode::Added && !there) {
                 out.insert(".".into(), leaf());
             }
             for (name, field) in fields {
-                out.insert(format!("f:{name}"), members(field, shape.field(name)));
+                out.insert(format!("f:{name}"), members_in(field, shape.field(name), mode));
             }
             Value::Object(out)
         }
-        Value::Array(items) if !items.is_empty() => match shape.list() {
-            ListKind::Atomic => leaf(),
-            ListKind::Set => {
-                let mut out = Map::new();
+        Value::Array(items) if !items.is_empty() => {
+            let mut out = Map::new();
+            // A pod spec always has its list of containers.
+            if mode == Mode::InItem || (mode == Mode::Added && shape.name() != "containers") {
                 out.insert(".".into(), leaf());
-                out.extend(items.iter().map(|i| (format!("v:{i}"), leaf())));
-                Value::Object(out)
             }
-            ListKind::Map(keys) => {
-                let mut out = Map::new();
-                out.insert(".".into(), leaf());
-                out.extend(items.iter().map(|i| (key_step(i, &keys), item_members(i, shape.items()))));
-                Value::Object(out)
+            match shape.list() {
+                ListKind::Atomic => return leaf(),
+                ListKind::Set => out.extend(items.iter().map(|i| (format!("v:{i}"), leaf()))),
+                ListKind::Map(keys) => {
+                    out.extend(items.iter().map(|i| (key_step(i, &keys), item_members_in(i, shape.items(), mode))))
+                }
             }
-        },
+            Value::Object(out)
+        }
         _ => leaf(),
     }
 }
 
 fn item_members(item: &Value, shape: Shape<'_>) -> Value {
-    let Value::Object(fields) = item else {
+    item_members_in(item, shape, Mode::Added)
+}
+
+fn item_members_in(item: &Value, shape: Shape<'_>, mode: Mode) -> Value {
+    let Value::Object(fields) = item else { return leaf() };
+    if shape.name() == "ownerReferences" {
         return leaf();
-    };
+    }
+    let inside = if mode == Mode::Applied { mode } else { Mode::InItem };
     let mut out = Map::new();
     out.insert(".".into(), leaf());
     for (name, field) in fields {
-        out.insert(format!("f:{name}"), members(field, shape.field(name)));
+        out.insert(format!("f:{name}"), members_in(field, shape.field(name), inside));
     }
     Value::Object(out)
 }
@@ -176,11 +213,13 @@ pub fn diff(resource: &Resource, old: &Value, new: &Value) -> Changes {
         return out;
     };
     let root = Shape::root(resource);
+    // An empty struct at the top is as good as absent.
+    let filled = |v: &Value| v.as_object().is_none_or(|o| !o.is_empty());
     let other = |fields: &Map<String, Value>, name: &str| {
-        fields.get(name).is_some_and(|_| !matches!(name, "apiVersion" | "kind" | "metadata"))
+        !matches!(name, "apiVersion" | "kind" | "metadata") && fields.get(name).is_some_and(filled)
     };
     for (name, now) in new.iter().filter(|(n, _)| other(new, n)) {
-        match old.get(name) {
+        match old.get(name).filter(|_| other(old, name)) {
             None => {
                 out.set.insert(format!("f:{name}"), members(now, root.field(name)));
             }
@@ -188,7 +227,7 @@ pub fn diff(resource: &Resource, old: &Value, new: &Value) -> Changes {
             Some(_) => {}
         }
     }
-    for (name, before) in old.iter().filter(|(n, _)| other(old, n) && !new.contains_key(*n)) {
+    for (name, before) in old.iter().filter(|(n, _)| other(old, n) && !other(new, n)) {
         out.removed.insert(format!("f:{name}"), members(before, root.field(name)));
     }
     let empty = Map::new();
@@ -207,6 +246,29 @@ pub fn owned(resource: &Resource, object: &Value) -> Set {
     diff(resource, &json!({}), object).set
 }
 
+/// All members of an applied configuration.
+pub fn applied(resource: &Resource, config: &Value) -> Set {
+    let root = Shape::root(resource);
+    let mut out = Map::new();
+    for (name, field) in
+        config.as_object().into_iter().flatten().filter(|(n, _)| !matches!(n.as_str(), "apiVersion" | "kind" | "metadata"))
+    {
+        out.insert(format!("f:{name}"), members_in(field, root.field(name), Mode::Applied));
+    }
+    let metadata: Map<String, Value> = config
+        .get("metadata")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| !SYSTEM.contains(&name.as_str()))
+        .map(|(name, field)| (format!("f:{name}"), members_in(field, root.field("metadata").field(name), Mode::Applied)))
+        .collect();
+    if !metadata.is_empty() {
+        out.insert("f:metadata".into(), Value::Object(metadata));
+    }
+    out
+}
+
 pub fn union(into: &mut Set, other: &Set) {
     for (step, node) in other {
         let Value::Object(theirs) = node else {
@@ -218,9 +280,7 @@ pub fn union(into: &mut Set, other: &Set) {
             }
             Some(Value::Object(ours)) => {
                 // A member that gets children stays a member itself.
-                if ours.is_empty() && !theirs.is_empty() {
-                    ours.insert(".".into(), leaf());
-                } else if theirs.is_empty() && !ours.is_empty() {
+                if ours.is_empty() != theirs.is_empty() {
                     ours.insert(".".into(), leaf());
                 }
                 union(ours, theirs);
@@ -304,8 +364,11 @@ pub fn is_entry_of(entry: &Value, operation: &str, writer: &Writer<'_>) -> bool 
 pub fn new_entry(operation: &str, writer: &Writer<'_>, set: Set) -> Value {
     let mut entry = json!({
         "manager": writer.manager, "operation": operation, "apiVersion": writer.api_version,
-        "time": writer.now, "fieldsType": "FieldsV1", "fieldsV1": set,
+        "fieldsType": "FieldsV1", "fieldsV1": set,
     });
+    if !writer.now.is_empty() {
+        entry["time"] = writer.now.into();
+    }
     if !writer.subresource.is_empty() {
         entry["subresource"] = writer.subresource.into();
     }

@@ -15,6 +15,7 @@ mod discovery;
 mod eviction;
 pub mod faults;
 mod handler;
+pub mod listen;
 pub mod log;
 mod managed;
 mod patch;

@@ -140,7 +140,6 @@ fn tolerates(tolerations: &[Value], key: &str) -> bool {
 pub fn admit(state: &State, call: &Call, pod: &mut Value) -> Result<(), Refusal> {
     let name = super::write::meta_str(pod, "name").to_owned();
     let spec = part(pod, "spec");
-    default(spec, "enableServiceLinks", || json!(true));
     default(spec, "serviceAccountName", || json!("default"));
     if let Some(account) = spec.get("serviceAccountName").cloned() {
         default(spec, "serviceAccount", || account);

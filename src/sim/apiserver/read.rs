@@ -51,7 +51,7 @@ fn asked_revision(state: &State, call: &Call) -> Result<AskedRevision, Refusal> 
         return Ok(AskedRevision::Any);
     }
     if rv > state.rv && call.verb != Verb::Watch {
-        let mut refusal = Refusal::timeout(format!("Too large resource version: {rv}, current: {}", state.rv), 1);
+        let mut refusal = Refusal::timeout(format!("Timeout: Too large resource version: {rv}, current: {}", state.rv), 1);
         refusal = refusal.with_cause("ResourceVersionTooLarge", "Too large resource version".into());
         return Err(refusal);
     }
@@ -117,7 +117,7 @@ fn page(state: &State, call: &Call, selectors: &Selectors, fault: &ReadFault) ->
     let token = call.query.get("continue");
     if !token.is_empty() {
         let (rv, after) =
-            parse_continue(token).ok_or_else(|| Refusal::bad_request("continue key is not valid: illegal base64 data"))?;
+            parse_continue(token).ok_or_else(|| Refusal::bad_request("invalid continue token: continue key is not valid"))?;
         let view: &BTreeMap<Key, Arc<Stored>> = if rv < 0 {
             &table.objects
         } else {
@@ -168,7 +168,7 @@ fn page(state: &State, call: &Call, selectors: &Selectors, fault: &ReadFault) ->
     }
 }
 
-fn list_head(kind: &str, api_version: &str, page: &Page, count_rest: bool) -> String {
+fn list_head(kind: &str, api_version: &str, page: &Page, count_rest: bool, custom: bool) -> String {
     let mut head =
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"{}\"", page.rv);
     if let Some((token, rest)) = &page.more {
@@ -176,6 +176,9 @@ fn list_head(kind: &str, api_version: &str, page: &Page, count_rest: bool) -> St
         if count_rest {
             head.push_str(&format!(",\"remainingItemCount\":{rest}"));
         }
+    }
+    if page.more.is_none() && custom {
+        head.push_str(",\"continue\":\"\"");
     }
     head.push_str("},\"items\":[");
     head
@@ -226,7 +229,7 @@ pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, 
     } else {
         format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{}\",", call.resource.kind)
     };
-    let mut out = list_head(&kind, &api_version, &page, selectors.is_empty()).into_bytes();
+    let mut out = list_head(&kind, &api_version, &page, selectors.is_empty(), call.resource.is_custom()).into_bytes();
     for (at, stored) in page.items.iter().enumerate() {
         if at > 0 {
             out.push(b',');

@@ -11,7 +11,10 @@ pub struct Refusal {
     pub code: u16,
     pub reason: &'static str,
     pub message: String,
-    pub details: Map<String, Value>,
+    /// Shown even when empty; absent when `None`.
+    pub details: Option<Map<String, Value>>,
+    /// The answer is this text and no Status: what a server says of a group that it does not know.
+    pub plain: bool,
     /// Seconds, also sent as the `Retry-After` header.
     pub retry_after: Option<u32>,
     /// A fresh token of an expired list (`metadata.continue`).
@@ -59,27 +62,32 @@ fn details(resource: &Resource, name: &str) -> Map<String, Value> {
 
 impl Refusal {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new(), retry_after: None, continue_token: None }
+        Self { code, reason, message: message.into(), details: None, plain: false, retry_after: None, continue_token: None }
     }
 
     pub fn not_found(resource: &Resource, name: &str) -> Self {
         let message = format!("{} {name:?} not found", resource.group_resource());
-        Self { details: details(resource, name), ..Self::new(404, "NotFound", message) }
+        Self { details: Some(details(resource, name)), ..Self::new(404, "NotFound", message) }
     }
 
     /// The answer to a path that names no served resource.
     pub fn no_such_path() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self { details: Some(Map::new()), ..Self::new(404, "NotFound", "the server could not find the requested resource") }
+    }
+
+    /// The answer to a path of a group that is not served at all: plain text.
+    pub fn no_such_group() -> Self {
+        Self { plain: true, ..Self::new(404, "NotFound", "404 page not found\n") }
     }
 
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", resource.group_resource());
-        Self { details: details(resource, name), ..Self::new(409, "AlreadyExists", message) }
+        Self { details: Some(details(resource, name)), ..Self::new(409, "AlreadyExists", message) }
     }
 
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.group_resource());
-        Self { details: details(resource, name), ..Self::new(409, "Conflict", message) }
+        Self { details: Some(details(resource, name)), ..Self::new(409, "Conflict", message) }
     }
 
     pub fn stale(resource: &Resource, name: &str) -> Self {
@@ -92,7 +100,7 @@ impl Refusal {
 
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("{} {name:?} is forbidden: {why}", resource.group_resource());
-        Self { details: details(resource, name), ..Self::new(403, "Forbidden", message) }
+        Self { details: Some(details(resource, name)), ..Self::new(403, "Forbidden", message) }
     }
 
     pub fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
@@ -105,7 +113,7 @@ impl Refusal {
         let mut details = details(resource, name);
         details.insert("kind".into(), resource.kind.clone().into());
         details.insert("causes".into(), causes.iter().map(Cause::to_value).collect());
-        Self { details, ..Self::new(422, "Invalid", format!("{kind} {name:?} is invalid: {text}")) }
+        Self { details: Some(details), ..Self::new(422, "Invalid", format!("{kind} {name:?} is invalid: {text}")) }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -113,15 +121,44 @@ impl Refusal {
     }
 
     pub fn method_not_allowed() -> Self {
-        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        let message = "the server does not allow this method on the requested resource";
+        Self { details: Some(Map::new()), ..Self::new(405, "MethodNotAllowed", message) }
     }
 
-    pub fn unsupported_media_type(sent: &str, supported: &str) -> Self {
+    pub fn unsupported_media_type() -> Self {
+        Self { details: Some(Map::new()), ..Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type") }
+    }
+
+    /// A patch type that custom resources do not take.
+    pub fn no_such_patch() -> Self {
         Self::new(
             415,
             "UnsupportedMediaType",
-            format!("the body of the request was in an unknown format ({sent}) - accepted media types include: {supported}"),
+            "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
         )
+    }
+
+    /// A parameter that the options object of a request lacks.
+    pub fn bad_options(kind: &str, field: &str, message: &str) -> Self {
+        let cause = Cause::required(field, message);
+        let mut out = Self::new(422, "Invalid", format!("{kind}.meta.k8s.io \"\" is invalid: {field}: {}", cause.message));
+        out.detail("group", "meta.k8s.io".into());
+        out.detail("kind", kind.into());
+        out.detail("causes", json!([cause.to_value()]));
+        out
+    }
+
+    /// A failed precondition of a delete, which real servers report on the kind.
+    pub fn failed_precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let mut out = Self::conflict(resource, name, why);
+        out.message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.group_kind());
+        out.detail("kind", resource.kind.clone().into());
+        out
+    }
+
+    /// Sets one entry of `details`.
+    pub fn detail(&mut self, key: &str, value: Value) {
+        self.details.get_or_insert_default().insert(key.to_owned(), value);
     }
 
     /// 410, both as an HTTP status and inside a watch.
@@ -133,7 +170,7 @@ impl Refusal {
         let mut out = Self::new(429, "TooManyRequests", message);
         if let Some(seconds) = retry_after {
             out.retry_after = Some(seconds);
-            out.details.insert("retryAfterSeconds".into(), seconds.into());
+            out.detail("retryAfterSeconds", seconds.into());
         }
         out
     }
@@ -141,7 +178,7 @@ impl Refusal {
     pub fn timeout(message: impl Into<String>, retry_after: u32) -> Self {
         let mut out = Self::new(504, "Timeout", message);
         out.retry_after = Some(retry_after);
-        out.details.insert("retryAfterSeconds".into(), retry_after.into());
+        out.detail("retryAfterSeconds", retry_after.into());
         out
     }
 
@@ -152,7 +189,7 @@ impl Refusal {
     /// Adds one cause without a field, as the eviction handler does.
     #[must_use]
     pub fn with_cause(mut self, reason: &'static str, message: String) -> Self {
-        let causes = self.details.entry("causes").or_insert_with(|| Value::Array(Vec::new()));
+        let causes = self.details.get_or_insert_default().entry("causes").or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(list) = causes {
             list.push(json!({"reason": reason, "message": message}));
         }
@@ -172,8 +209,8 @@ impl Refusal {
         if !self.reason.is_empty() {
             out["reason"] = self.reason.into();
         }
-        if !self.details.is_empty() {
-            out["details"] = Value::Object(self.details.clone());
+        if let Some(details) = &self.details {
+            out["details"] = Value::Object(details.clone());
         }
         out
     }

@@ -235,6 +235,11 @@ pub fn check(schema: &Value, value: &Value, path: &str, root: bool, causes: &mut
     combinators(schema, value, path, causes);
 }
 
+/// Is this a cause that keeps CEL rules from being looked at?
+pub fn blocks_rules(cause: &Cause) -> bool {
+    !matches!(cause.reason, "FieldValueInvalid" | "FieldValueDuplicate")
+}
+
 fn unique(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) {
     let keys: Vec<String> = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
         Some("set") => Vec::new(),
@@ -245,9 +250,8 @@ fn unique(schema: &Value, items: &[Value], path: &str, causes: &mut Vec<Cause>) 
             .unwrap_or_default(),
         _ => return,
     };
-    let key_of = |item: &Value| {
-        if keys.is_empty() { item.clone() } else { super::shape::item_key(item, &keys).into() }
-    };
+    let named = |item: &Value| keys.iter().cloned().zip(super::shape::item_key(item, &keys)).collect::<Map<_, _>>().into();
+    let key_of = |item: &Value| if keys.is_empty() { item.clone() } else { named(item) };
     let all: Vec<Value> = items.iter().map(key_of).collect();
     for (n, key) in all.iter().enumerate() {
         if all.iter().take(n).any(|k| k == key) {

@@ -178,13 +178,15 @@ impl Selectors {
                 || supported_fields(resource).contains(&path)
                 || resource.custom.as_ref().is_some_and(|c| c.selectable_fields.iter().any(|f| f == path));
             if !known {
-                return Err(Refusal::bad_request(format!(
-                    "Unable to find \"{}, Resource={}\" that match label selector {labels:?}, field selector {fields:?}: field label not supported: {path}",
-                    if resource.group.is_empty() { format!("/{}", resource.version) } else { resource.api_version() },
-                    resource.plural,
-                )));
+                return Err(Refusal::bad_request(format!("field label not supported: {path}")));
             }
-            out.fields.push((path.to_owned(), value.to_owned(), equal));
+            // Events are stored under their core names.
+            let stored_path = match path.strip_prefix("regarding.") {
+                Some(rest) => format!("involvedObject.{rest}"),
+                None if path == "reportingController" => "reportingComponent".into(),
+                None => path.to_owned(),
+            };
+            out.fields.push((stored_path, value.to_owned(), equal));
         }
         Ok(out)
     }

@@ -249,8 +249,11 @@ impl ApiServer {
     }
 
     fn refuse(&self, refusal: &Refusal) -> Response<SimBody> {
-        let body = Bytes::from(refusal.to_status().to_string());
-        let mut response = self.response(refusal.code, SimBody::Full(Some(body)));
+        let text = if refusal.plain { refusal.message.clone() } else { refusal.to_status().to_string() };
+        let mut response = self.response(refusal.code, SimBody::Full(Some(Bytes::from(text))));
+        if refusal.plain {
+            response.headers_mut().insert("content-type", HeaderValue::from_static("text/plain; charset=utf-8"));
+        }
         if let Some(seconds) = refusal.retry_after {
             response.headers_mut().insert("retry-after", HeaderValue::from(seconds));
         }
@@ -345,7 +348,13 @@ impl ApiServer {
                 }
             }
         }
-        handler::process(&mut self.state(), call, fault)
+        let mut state = self.state();
+        state.warnings.clear();
+        let mut reply = handler::process(&mut state, call, fault)?;
+        if let Reply::Json { warnings, .. } = &mut reply {
+            warnings.append(&mut state.warnings);
+        }
+        Ok(reply)
     }
 
     /// One request from arrival to response. `Err` is a broken connection.
@@ -403,7 +412,7 @@ impl ApiServer {
                 None
             }
             Some(Action::LagWatch { constant, spread }) => {
-                let salt = locked(&self.0.latency).next();
+                let salt = locked(&self.0.latency).draw();
                 read.lag = Lag { constant: *constant, spread: *spread, salt };
                 None
             }

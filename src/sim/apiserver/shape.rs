@@ -37,22 +37,6 @@ const BY_NAME: &[&str] = &[
     "secrets",
 ];
 
-const STRING_MAPS: &[&str] = &[
-    "labels",
-    "annotations",
-    "matchLabels",
-    "nodeSelector",
-    "data",
-    "stringData",
-    "binaryData",
-    "limits",
-    "requests",
-    "capacity",
-    "allocatable",
-    "parameters",
-    "disruptedPods",
-];
-
 fn keys(names: &[&str]) -> ListKind {
     ListKind::Map(names.iter().map(|n| (*n).to_owned()).collect())
 }
@@ -124,12 +108,13 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// Is an object here a map (owned as a whole, too) and not a struct?
-    pub fn is_string_map(self) -> bool {
-        if self.is_custom {
-            return self.custom.is_some_and(|s| s.get("additionalProperties").is_some());
-        }
-        STRING_MAPS.contains(&self.field)
+    /// The name of the field that this is.
+    pub fn name(self) -> &'a str {
+        self.field
+    }
+
+    pub fn is_custom(self) -> bool {
+        self.is_custom
     }
 
     /// Is an object here one value for ownership (`x-kubernetes-map-type: atomic`)?

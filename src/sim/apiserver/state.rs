@@ -81,6 +81,8 @@ pub struct State {
     pub uids: Dice,
     pub watches: u64,
     pub rbac: Rbac,
+    /// Warnings for the answer to the request at hand.
+    pub warnings: Vec<String>,
     pub config: Config,
     pub clock: SimClock,
     pub log: EventLog,
@@ -102,6 +104,7 @@ impl State {
             uids: dice.fork("uid"),
             dice: dice.fork("server"),
             watches: 0,
+            warnings: Vec::new(),
             rbac: Rbac::new(config.rbac),
             config,
             clock,
@@ -124,7 +127,7 @@ impl State {
     }
 
     pub fn new_uid(&mut self) -> String {
-        let (a, b) = (self.uids.next(), self.uids.next());
+        let (a, b) = (self.uids.draw(), self.uids.draw());
         format!(
             "{:08x}-{:04x}-4{:03x}-{:x}{:03x}-{:012x}",
             a >> 32,

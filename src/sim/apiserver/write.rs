@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, PatchType};
+use super::call::{Call, PatchType, Verb};
 use super::convert;
 use super::handler::Reply;
 use super::managed::{self, Writer};
@@ -61,16 +61,17 @@ fn check_type(call: &Call, body: &mut Value) -> Result<(), Refusal> {
     let expected = resource.api_version();
     let sent = body.get("apiVersion").and_then(Value::as_str).unwrap_or(&expected).to_owned();
     let kind = body.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind).to_owned();
+    let handled_as = |why: &str| {
+        let version = sent.rsplit('/').next().unwrap_or_default();
+        Refusal::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", resource.kind))
+    };
     if sent != expected {
-        return Err(Refusal::bad_request(format!(
-            "the API version in the data ({sent}) does not match the expected API version ({expected})"
+        return Err(handled_as(&format!(
+            "no kind {kind:?} is registered for version {sent:?} in scheme \"pkg/runtime/scheme.go:111\""
         )));
     }
     if kind != resource.kind {
-        return Err(Refusal::bad_request(format!(
-            "the kind in the data ({kind}) does not match the expected kind ({})",
-            resource.kind
-        )));
+        return Err(handled_as(&format!("converting ({sent}.{kind}) to ({}): unknown conversion", resource.kind)));
     }
     body["apiVersion"] = expected.into();
     body["kind"] = kind.into();
@@ -117,7 +118,7 @@ fn check_namespace_open(state: &State, call: &Call, name: &str) -> Result<(), Re
         let why = format!("unable to create new content in namespace {ns} because it is being terminated");
         let mut refusal = Refusal::forbidden(&call.resource, name, &why);
         let cause = json!({"reason": "NamespaceTerminating", "message": format!("namespace {ns} is being terminated"), "field": "metadata.namespace"});
-        refusal.details.insert("causes".into(), json!([cause]));
+        refusal.detail("causes", json!([cause]));
         return Err(refusal);
     }
     Ok(())
@@ -170,22 +171,24 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
         object.remove("status");
     }
     let body = admit::normalise(&resource, body);
+    let (body, unknown) = admit::defaults(call, body)?;
+    state.warnings.extend(unknown);
+    let entries = match ownership {
+        Ownership::Given(entries) => entries,
+        Ownership::Update if tracked(state, &resource) => {
+            let api_version = resource.api_version();
+            let writer = Writer { manager: &call.manager, subresource: "", api_version: &api_version, now: &now };
+            vec![managed::new_entry("Update", &writer, managed::owned(&resource, &body))]
+        }
+        Ownership::Update => Vec::new(),
+    };
     let mut body = admit::on_create(state, call, body)?;
     validate::object(&resource, &name, &body, None)?;
     let key = (if resource.namespaced { call.namespace.clone() } else { String::new() }, name.clone());
     if state.get(&resource, &key).is_some() {
         return Err(Refusal::already_exists(&resource, &name));
     }
-    match ownership {
-        Ownership::Given(entries) => managed::store(&mut body, entries),
-        Ownership::Update if tracked(state, &resource) => {
-            let set = managed::owned(&resource, &body);
-            let api_version = resource.api_version();
-            let writer = Writer { manager: &call.manager, subresource: "", api_version: &api_version, now: &now };
-            managed::store(&mut body, vec![managed::new_entry("Update", &writer, set)]);
-        }
-        Ownership::Update => {}
-    }
+    managed::store(&mut body, entries);
     if call.query.dry_run() {
         return Ok(Arc::new(Stored::new(body, 0, true)));
     }
@@ -223,7 +226,7 @@ pub fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     // A patch is written against the version of its path.
     let shown = call.form_of_path().render(&old.value).unwrap_or_else(|| (*old.value).clone());
     let patched = match kind {
-        PatchType::Json => patch::json(&call.resource, &call.name, &shown, &body)?,
+        PatchType::Json => patch::json(&shown, &body)?,
         PatchType::Strategic => patch::strategic(&call.resource, &shown, &body)?,
         PatchType::Merge | PatchType::Apply => patch::merge(&shown, &body)?,
     };
@@ -237,9 +240,7 @@ pub fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
 fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let mut config = apply::parse(&call.body)?;
     if call.query.get("fieldManager").is_empty() {
-        return Err(Refusal::bad_request(
-            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
-        ));
+        return Err(Refusal::bad_options("PatchOptions", "fieldManager", "is required for apply patch"));
     }
     if config.get("apiVersion").is_none() || config.get("kind").is_none() {
         return Err(Refusal::bad_request("apiVersion and kind must be set in an apply patch"));
@@ -273,6 +274,10 @@ fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Refu
     let resource = &call.resource;
     let uid = meta_str(new, "uid");
     if !uid.is_empty() && uid != meta_str(old, "uid") {
+        if call.verb == Verb::Patch {
+            let cause = Cause::invalid("metadata.uid", format!("Invalid value: {uid:?}: field is immutable"));
+            return Err(Refusal::invalid(resource, &call.name, &[cause]));
+        }
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta_str(old, "uid"));
         return Err(Refusal::conflict(resource, &call.name, &why));
     }
@@ -280,7 +285,10 @@ fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Refu
     if rv.is_empty() {
         if !resource.has.unconditional_update {
             let cause = Cause::invalid("metadata.resourceVersion", "Invalid value: 0: must be specified for an update");
-            return Err(Refusal::invalid(resource, &call.name, &[cause]));
+            let mut refusal = Refusal::invalid(resource, &call.name, &[cause]);
+            refusal.message = refusal.message.replacen(&resource.group_kind(), &resource.group_resource(), 1);
+            refusal.detail("kind", resource.plural.clone().into());
+            return Err(refusal);
         }
     } else if rv != meta_str(old, "resourceVersion") {
         return Err(Refusal::stale(resource, &call.name));
@@ -369,7 +377,8 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
     check_preconditions(call, &old.value, &new)?;
     keep_foreign_parts(call, &old.value, &mut new);
     let new = admit::normalise(&resource, new);
-    let mut new = admit::on_update(state, call, &old.value, new)?;
+    let (mut new, unknown) = admit::on_update(state, call, &old.value, new)?;
+    state.warnings.extend(unknown);
     validate::object(&resource, &call.name, &new, Some(&old.value))?;
     if resource.has.generation && call.sub.is_empty() && generation_moves(&resource, &old.value, &new) {
         let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
@@ -388,6 +397,7 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
         }
         Ownership::Update => {}
     }
+    admit::count_update(&resource, &old.value, &mut new);
     finish(state, call, old, new)
 }
 

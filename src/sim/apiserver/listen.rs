@@ -1,0 +1,118 @@
+//! The same server on a loopback address, for kubectl and for tests of the real binary: plain HTTP, users told apart by bearer token.
+//! The clock must not be a free-running paused one: hold it back to real time, or virtual time races while a client thinks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::Response;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::body::SimBody;
+use super::call::Identity;
+use super::refusal::Refusal;
+use super::server::ApiServer;
+
+/// A running listener; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Listening {
+    address: SocketAddr,
+    tokens: BTreeMap<String, Identity>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl ApiServer {
+    /// Serves the identities, each under a token of its own. Must be called on the server's runtime.
+    ///
+    /// # Errors
+    /// When the listener has no address.
+    pub fn serve(&self, listener: TcpListener, identities: &[Identity]) -> io::Result<Listening> {
+        let address = listener.local_addr()?;
+        let tokens: BTreeMap<String, Identity> = identities.iter().map(|i| (format!("{}-token", i.client), i.clone())).collect();
+        let server = self.clone();
+        let by_token = Arc::new(tokens.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let (server, by_token) = (server.clone(), by_token.clone());
+                        tokio::spawn(connection(server, by_token, stream));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the simulated API server cannot accept a connection");
+                        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        });
+        Ok(Listening { address, tokens, task })
+    }
+}
+
+async fn connection(server: ApiServer, tokens: Arc<BTreeMap<String, Identity>>, stream: tokio::net::TcpStream) {
+    stream.set_nodelay(true).unwrap_or_default();
+    let answer = service_fn(move |request: http::Request<hyper::body::Incoming>| {
+        let bearer = request.headers().get("authorization").and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
+        let identity = bearer.and_then(|token| tokens.get(token)).cloned();
+        let server = server.clone();
+        async move {
+            match identity {
+                Some(identity) => server.dispatch(&identity, request).await,
+                None => Ok(unauthorized()),
+            }
+        }
+    });
+    let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection to the simulated API server ended");
+    }
+}
+
+fn unauthorized() -> Response<SimBody> {
+    let refusal = Refusal::new(401, "Unauthorized", "Unauthorized");
+    let mut response = Response::new(SimBody::Full(Some(refusal.to_status().to_string().into())));
+    *response.status_mut() = http::StatusCode::UNAUTHORIZED;
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    response
+}
+
+impl Listening {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The token of a client name.
+    pub fn token(&self, client: &str) -> Option<&str> {
+        self.tokens.iter().find(|(_, i)| i.client == client).map(|(t, _)| t.as_str())
+    }
+
+    /// A kubeconfig with one context per identity, named after its client; the first is current. (JSON, which is YAML.)
+    pub fn kubeconfig(&self, cluster: &str) -> String {
+        let names: Vec<&str> = self.tokens.values().map(|i| i.client.as_str()).collect();
+        let users: Vec<_> = self.tokens.iter().map(|(token, i)| json!({"name": i.client, "user": {"token": token}})).collect();
+        let contexts: Vec<_> = names
+            .iter()
+            .map(|n| json!({"name": n, "context": {"cluster": cluster, "user": n, "namespace": "default"}}))
+            .collect();
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "clusters": [{"name": cluster, "cluster": {"server": self.url()}}],
+            "users": users, "contexts": contexts, "current-context": names.first(),
+        });
+        format!("{config:#}\n")
+    }
+}

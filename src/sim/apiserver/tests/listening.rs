@@ -1,0 +1,23 @@
+//! The listener on a loopback address, with real time.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::*;
+
+#[tokio::test]
+async fn a_client_with_the_kubeconfig_reaches_the_server() {
+    let api = server();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let on = api.serve(listener, &[Identity::new("admin")]).unwrap();
+    let config = Kubeconfig::from_yaml(&on.kubeconfig("sim")).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    let nodes: Api<Node> = Api::all(kube::Client::try_from(config.clone()).unwrap());
+    nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
+    assert_eq!(nodes.list(&ListParams::default()).await.unwrap().items.len(), 1);
+    let mut stranger = config;
+    stranger.auth_info.token = Some("other".to_owned().into());
+    let nodes: Api<Node> = Api::all(kube::Client::try_from(stranger).unwrap());
+    assert_eq!(refused(nodes.get("n1").await.unwrap_err()).0, 401);
+}
