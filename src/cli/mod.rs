@@ -1,13 +1,21 @@
 //! The command line: arguments, one file per subcommand, exit codes. What a command finds out is decided elsewhere.
 
+mod ask;
 mod connect;
 pub mod demo;
 mod doctor;
 mod exit;
+mod handoff;
 mod logging;
 pub mod manifests;
 mod out;
+mod pictures;
+mod plan;
+pub mod render;
+mod session;
 mod shell;
+mod status;
+mod steer;
 pub mod text;
 
 use std::{io::Write, path::PathBuf, process::ExitCode};
@@ -15,8 +23,9 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand};
 
 pub use exit::{Exit, Failure};
+use steer::{Abort, Again};
 
-use crate::api::ComponentKey;
+use crate::{api::ComponentKey, engine::intent::Intent};
 
 /// Upgrades what is coupled to a node's kernel or hardware, node by node, safely and visibly.
 ///
@@ -35,20 +44,22 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
+const HEADING: &str = "Options of every command";
+
 /// Options of every command, named as kubectl names them.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
     /// The kubeconfig context to use instead of the current one
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME")]
     pub context: Option<String>,
     /// The kubeconfig file to use instead of KUBECONFIG and ~/.kube/config
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of a COMPONENT that is given without one
-    #[arg(short, long, global = true, value_name = "NAMESPACE")]
+    #[arg(short, long, global = true, help_heading = HEADING, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// Send nothing that changes anything
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = HEADING)]
     pub read_only: bool,
 }
 
@@ -56,6 +67,24 @@ pub struct Global {
 pub enum Command {
     /// Try it all on a simulated cluster inside this process
     Demo(demo::Demo),
+    /// Show components, nodes, phases and what each waits for
+    Status(status::Status),
+    /// Show exactly what a handoff would do; exit code 3 when it would be refused
+    Plan(plan::Plan),
+    /// Hand nodes over to another version, one after the other, in this order
+    Handoff(handoff::Handoff),
+    /// Stop a handoff; the node is restored as far as it can be
+    Abort(steer::Abort),
+    /// Try a Failed or Aborted handoff again, or resume an aborted one that waits for a choice
+    Retry(steer::Again),
+    /// Hand over to the version that the node came from
+    Rollback(steer::Again),
+    /// Stop after the phase that runs, and wait
+    Hold(steer::Steer),
+    /// Go on after a hold or a pause
+    Continue(steer::Steer),
+    /// Take a queued handoff back
+    Withdraw(steer::Steer),
     /// Look whether the cluster, its objects and your permissions are what lockkeeper needs
     Doctor(doctor::Doctor),
     /// Print CRDs, RBAC, admission policies and the deployment as YAML
@@ -83,6 +112,28 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         None => Err(Failure::usage("the console is not there yet; see `lockkeeper help`")),
         Some(Command::Demo(demo)) => demo::run(&demo, &global),
+        Some(Command::Status(status)) => on_a_runtime(status::run(status, &global)),
+        Some(Command::Plan(plan)) => on_a_runtime(plan::run(plan, &global)),
+        Some(Command::Handoff(handoff)) => on_a_runtime(handoff::run(handoff, &global)),
+        Some(Command::Abort(Abort { steer, reason })) => {
+            let intent = |component, node| Intent::Abort { component, node, reason: reason.clone() };
+            on_a_runtime(steer::run(&steer, &global, false, intent))
+        }
+        Some(Command::Retry(Again { steer, wait })) => {
+            on_a_runtime(steer::run(&steer, &global, wait, |component, node| Intent::Retry { component, node }))
+        }
+        Some(Command::Rollback(Again { steer, wait })) => {
+            on_a_runtime(steer::run(&steer, &global, wait, |component, node| Intent::RollBack { component, node }))
+        }
+        Some(Command::Hold(steer)) => {
+            on_a_runtime(steer::run(&steer, &global, false, |component, node| Intent::Hold { component, node }))
+        }
+        Some(Command::Continue(steer)) => {
+            on_a_runtime(steer::run(&steer, &global, false, |component, node| Intent::Continue { component, node }))
+        }
+        Some(Command::Withdraw(steer)) => {
+            on_a_runtime(steer::run(&steer, &global, false, |component, node| Intent::Withdraw { component, node }))
+        }
         Some(Command::Doctor(doctor)) => on_a_runtime(doctor::run(doctor, &global)),
         Some(Command::Manifests(wanted)) => {
             let text = manifests::render(&wanted, global.namespace.as_deref())

@@ -1,0 +1,151 @@
+//! The stream of pictures that a command reads: waits for the first complete one, then for each next. What is in them is not its business.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Failure;
+use crate::{engine::picture::Picture, fleet::view::WatchState};
+
+/// One reader's view of the pictures. `changed()` wakes several receivers in random order; here there is one.
+pub struct Pictures {
+    from: watch::Receiver<Option<Picture>>,
+}
+
+impl Pictures {
+    pub fn over(from: watch::Receiver<Option<Picture>>) -> Self {
+        Self { from }
+    }
+
+    /// The next picture, or the same one after `tick`, for what changes with time alone. None when there will be no more.
+    pub async fn next(&mut self, tick: Duration) -> Option<Picture> {
+        loop {
+            #[expect(clippy::disallowed_methods, reason = "there is one receiver")]
+            let changed = tokio::time::timeout(tick, self.from.changed()).await;
+            if let Ok(Err(_)) = changed {
+                return None;
+            }
+            if let Some(picture) = self.from.borrow_and_update().clone() {
+                return Some(picture);
+            }
+        }
+    }
+
+    /// The first picture of which everything needed was listed.
+    ///
+    /// # Errors
+    /// That takes longer than `limit`: the text names what could not be listed.
+    pub async fn complete(&mut self, limit: Duration, cluster: &str) -> Result<Picture, Failure> {
+        let mut last: Option<Picture> = None;
+        let waited = tokio::time::timeout(limit, async {
+            loop {
+                match self.next(Duration::from_secs(1)).await {
+                    Some(picture) if picture.fleet.synced => return Some(picture),
+                    Some(picture) => {
+                        let refused = refused(&picture);
+                        last = Some(picture);
+                        if !refused.is_empty() {
+                            return None;
+                        }
+                    }
+                    None => return None,
+                }
+            }
+        })
+        .await;
+        match waited {
+            Ok(Some(picture)) => Ok(picture),
+            _ => Err(Failure::environment(incomplete(last.as_ref(), limit, cluster))),
+        }
+    }
+}
+
+/// What is needed and will not come by itself.
+fn refused(picture: &Picture) -> Vec<String> {
+    let needed = picture.fleet.health.iter().filter(|watch| watch.required);
+    needed
+        .filter_map(|watch| match &watch.state {
+            WatchState::Unavailable { why } => Some(format!("{}: {why}", watch.resource)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn incomplete(picture: Option<&Picture>, limit: Duration, cluster: &str) -> String {
+    let Some(picture) = picture else {
+        return format!("{cluster} showed nothing within {} s", limit.as_secs());
+    };
+    let refused = refused(picture);
+    if !refused.is_empty() {
+        return format!(
+            "{cluster} does not show what is needed; `lockkeeper doctor` says what to do:\n  {}",
+            refused.join("\n  ")
+        );
+    }
+    let missing: Vec<String> = picture
+        .fleet
+        .health
+        .iter()
+        .filter(|watch| watch.required)
+        .filter_map(|watch| match &watch.state {
+            WatchState::Retrying { error, .. } => Some(format!("{}: {error}", watch.resource)),
+            WatchState::Syncing => Some(format!("{}: still listing", watch.resource)),
+            _ => None,
+        })
+        .collect();
+    format!("{cluster} was not listed completely within {} s:\n  {}", limit.as_secs(), missing.join("\n  "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{cli::render::sample::Sample, fleet::view::WatchHealth};
+
+    fn unsynced(state: WatchState) -> Picture {
+        let mut picture = Sample::new().picture();
+        let fleet = Arc::make_mut(&mut picture.fleet);
+        fleet.synced = false;
+        fleet.health = Arc::new(vec![WatchHealth {
+            resource: "nodecomponents.lockkeeper.dev".into(),
+            required: true,
+            state,
+            last_event: None,
+            objects: 0,
+            errors: 0,
+            undecodable: Vec::new(),
+        }]);
+        picture
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_a_complete_picture() {
+        let (send, receive) = watch::channel(None);
+        tokio::spawn(async move {
+            send.send(Some(unsynced(WatchState::Syncing))).ok();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            send.send(Some(Sample::new().picture())).ok();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        });
+        let picture = Pictures::over(receive).complete(Duration::from_secs(10), "context lab").await.unwrap();
+        assert!(picture.fleet.synced);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_what_it_cannot_see() {
+        let say = async |state| {
+            let (send, receive) = watch::channel(None);
+            send.send(Some(unsynced(state))).unwrap();
+            let failure = Pictures::over(receive).complete(Duration::from_secs(10), "context lab").await.unwrap_err();
+            failure.to_string()
+        };
+        let absent = say(WatchState::Unavailable { why: "the server does not serve it".into() }).await;
+        assert!(
+            absent.contains("context lab") && absent.contains("nodecomponents.lockkeeper.dev: the server does not serve it"),
+            "{absent}"
+        );
+        let slow = say(WatchState::Syncing).await;
+        assert!(slow.contains("within 10 s") && slow.contains("still listing"), "{slow}");
+    }
+}

@@ -1,0 +1,95 @@
+//! `lockkeeper plan`: exactly what a handoff would do, before anything does. It writes nothing.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{
+    ComponentName, Exit, Failure, Global, out,
+    render::{self, plan as shown},
+    session,
+};
+use crate::{
+    api::{ComponentKey, NodeName, Version},
+    console::plan::{Request, from_facts},
+    engine::{intent::NodeTarget, picture::Picture},
+};
+
+#[derive(Debug, Clone, Args)]
+pub struct Plan {
+    /// NAME or NAMESPACE/NAME of a NodeComponent
+    pub component: ComponentName,
+    /// Names of Nodes
+    #[arg(required = true)]
+    pub node: Vec<String>,
+    /// The version to hand over to [default: the component's]
+    #[arg(long, value_name = "VERSION", value_parser = version)]
+    pub to: Option<Version>,
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    pub output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+/// VERSION on the command line.
+pub fn version(text: &str) -> Result<Version, String> {
+    Version::parse(text).map_err(|error| error.to_string())
+}
+
+/// Exit code 3 when a handoff would be refused.
+pub async fn run(plan: Plan, global: &Global) -> Result<Exit, Failure> {
+    let mut session = session::open(global, session::Need::Read).await?;
+    let picture = session.complete(Duration::from_secs(60)).await?;
+    let component = plan.component.key(global, &session.namespace);
+    let report = report(&picture, &component, &plan.node, plan.to.as_ref())?;
+    out::print(&match plan.output {
+        Format::Text => shown::text(&report),
+        Format::Json => render::json(&report)?,
+    })?;
+    Ok(if report.refused { Exit::Refused } else { Exit::Done })
+}
+
+/// What a handoff of these nodes would do. `to` is the component's own version when left out.
+pub fn report(
+    picture: &Picture,
+    component: &ComponentKey,
+    nodes: &[String],
+    to: Option<&Version>,
+) -> Result<shown::Report, Failure> {
+    let to = target(picture, component, to)?;
+    let nodes = targets(picture, nodes)?;
+    let plan = from_facts(picture, &Request { component: component.clone(), nodes, to: to.clone() });
+    Ok(shown::report(&picture.fleet.cluster.context, &component.to_string(), to.as_str(), &plan))
+}
+
+pub fn target(picture: &Picture, component: &ComponentKey, to: Option<&Version>) -> Result<Version, Failure> {
+    let view = picture.fleet.components.get(component).ok_or_else(|| session::no_component(picture, component))?;
+    match (to, view.spec()) {
+        (Some(to), _) => Ok(to.clone()),
+        (None, Some(spec)) => Ok(Version::from(spec.version.as_str())),
+        (None, None) => {
+            Err(Failure::usage(format!("NodeComponent {component} does not decode, so it has no version of its own: give --to")))
+        }
+    }
+}
+
+/// The nodes by name, each once, as they are seen now.
+pub fn targets(picture: &Picture, nodes: &[String]) -> Result<Vec<NodeTarget>, Failure> {
+    let mut targets: Vec<NodeTarget> = Vec::new();
+    for name in nodes {
+        let node = NodeName::from(name.as_str());
+        let record = picture.fleet.node(&node).and_then(|node| node.record.as_ref());
+        let Some(record) = record else {
+            return Err(Failure::usage(format!("there is no Node {name} on {}", picture.fleet.cluster.context)));
+        };
+        if targets.iter().any(|target| target.node == node) {
+            return Err(Failure::usage(format!("Node {name} is named twice")));
+        }
+        targets.push(NodeTarget { node, uid: Some(record.meta.uid.clone()) });
+    }
+    Ok(targets)
+}

@@ -1,0 +1,191 @@
+//! What people and scripts read, from pictures made by hand.
+
+use insta::assert_snapshot;
+
+use super::{
+    plan, progress, sample,
+    sample::{Sample, gpu},
+    status,
+};
+use crate::{
+    api::Phase,
+    cli::Exit,
+    console::plan::{Request, from_facts},
+    engine::{intent::NodeTarget, picture::Picture},
+    fleet::view::ClaimantClass,
+    handoff::verdict::{BlockerKind, ObjectRef},
+};
+
+fn fleet() -> Sample {
+    Sample::new()
+        .node("n1", "2.0")
+        .node("n2", "1.0")
+        .node("n3", "1.0")
+        .node("n10", "1.0")
+        .handoff("n1", "2.0", Phase::Done)
+        .handoff("n2", "2.0", Phase::Draining)
+        .claimant("n2", "train-0", ClaimantClass::Evictable)
+        .waits(
+            "n2",
+            Phase::Draining,
+            BlockerKind::DisruptionBudget,
+            ObjectRef::new("PodDisruptionBudget", "work/train"),
+            "needs 2 healthy, has 2, may lose 0",
+        )
+        .handoff("n3", "2.0", Phase::Queued)
+}
+
+#[test]
+fn status_tells_where_each_node_is_in_the_order_of_the_queue() {
+    assert_snapshot!(status::table(&status::report(&fleet().picture(), None), false));
+}
+
+#[test]
+fn status_wide_tells_why() {
+    assert_snapshot!(status::table(&status::report(&fleet().picture(), None), true));
+}
+
+#[test]
+fn status_json_has_stable_names() {
+    let report = status::report(&fleet().picture(), Some(&gpu()));
+    assert_snapshot!(super::json(&report).unwrap());
+}
+
+#[test]
+fn status_of_another_component_is_empty() {
+    let report = status::report(&fleet().picture(), Some(&crate::api::ComponentKey::new("a", "b")));
+    assert!(report.components.is_empty() && report.nodes.is_empty());
+}
+
+#[test]
+fn status_yaml_reads_back() {
+    let report = status::report(&fleet().picture(), None);
+    let read: serde_json::Value = serde_saphyr::from_str(&super::yaml(&report).unwrap()).unwrap();
+    assert_eq!(read, serde_json::to_value(&report).unwrap());
+}
+
+#[test]
+fn what_a_cluster_says_is_never_obeyed_by_a_terminal() {
+    let evil = "\u{1b}[2J\u{9b}31m\u{7}\r\u{202e}x";
+    let picture = Sample::new()
+        .node("n1", evil)
+        .handoff("n1", "2.0", Phase::Draining)
+        .waits("n1", Phase::Draining, BlockerKind::Terminating, ObjectRef::new("Pod", evil), evil)
+        .picture();
+    let report = status::report(&picture, None);
+    let mut progress = progress::Progress::of(vec![asked("n1")]);
+    let news = progress.news(&picture).join("\n");
+    let planned = plan::text(&plan::report(evil, evil, evil, &planned(&picture, "n1")));
+    for text in [
+        status::table(&report, true),
+        super::json(&report).unwrap(),
+        super::yaml(&report).unwrap(),
+        news,
+        progress.line(&picture),
+        planned,
+    ] {
+        let acts: Vec<char> = text.chars().filter(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}').collect();
+        assert!(acts.is_empty(), "{acts:?} in {text}");
+    }
+}
+
+fn planned(picture: &Picture, node: &str) -> crate::console::plan::Plan {
+    let nodes = vec![NodeTarget { node: node.into(), uid: Some(node.into()) }];
+    from_facts(picture, &Request { component: gpu(), nodes, to: "2.0".into() })
+}
+
+#[test]
+fn a_plan_lists_pods_and_steps() {
+    let picture = fleet().picture();
+    let report = plan::report("context lab", "kmods/gpu", "2.0", &planned(&picture, "n2"));
+    assert!(!report.refused);
+    assert_snapshot!(plan::text(&report));
+}
+
+#[test]
+fn a_refused_plan_gives_every_reason_at_once() {
+    let picture =
+        fleet().claimant("n2", "static", ClaimantClass::Mirror).claimant("n2", "bare", ClaimantClass::Unmanaged).picture();
+    let report = plan::report("context lab", "kmods/gpu", "2.0", &planned(&picture, "n2"));
+    assert!(report.refused);
+    assert_snapshot!(plan::refusals(&report));
+}
+
+fn asked(node: &str) -> progress::Asked {
+    progress::Asked { component: gpu(), node: node.into(), attempt: Some(1) }
+}
+
+#[test]
+fn progress_says_each_thing_once_and_ends_when_all_are_done() {
+    let mut progress = progress::Progress::of(vec![asked("n1"), asked("n2")]);
+    let start = Sample::new().node("n1", "1.0").node("n2", "1.0");
+    assert_eq!((progress.news(&start.picture()),), (Vec::new(),), "nothing seen yet");
+
+    let running = || {
+        Sample::new()
+            .node("n1", "1.0")
+            .node("n2", "1.0")
+            .handoff("n1", "2.0", Phase::Draining)
+            .waits("n1", Phase::Draining, BlockerKind::Terminating, ObjectRef::new("Pod", "work/a"), "ends in 20s")
+            .handoff("n2", "2.0", Phase::Queued)
+            .picture()
+    };
+    assert_eq!(progress.news(&running()), ["12:00:00 n1 Draining: Terminating Pod work/a: ends in 20s", "12:00:00 n2 Queued"]);
+    assert_eq!(progress.news(&running()), Vec::<String>::new());
+    assert_eq!(progress.line(&running()), "0 of 2 done; n1 Draining: Terminating Pod work/a: ends in 20s (40s)");
+    assert_eq!(progress.end(&running()), None);
+
+    let done = Sample::new()
+        .node("n1", "2.0")
+        .node("n2", "2.0")
+        .handoff("n1", "2.0", Phase::Done)
+        .handoff("n2", "2.0", Phase::Done)
+        .picture();
+    assert_eq!(progress.news(&done), ["12:00:00 n1 Done, runs 2.0", "12:00:00 n2 Done, runs 2.0"]);
+    assert_eq!((progress.end(&done), progress.advice(&done)), (Some(Exit::Done), Vec::new()));
+}
+
+#[test]
+fn the_end_of_an_older_attempt_is_not_taken_for_the_new_one() {
+    let progress = |attempt| progress::Progress::of(vec![progress::Asked { attempt: Some(attempt), ..asked("n1") }]);
+    let picture = Sample::new().node("n1", "1.0").handoff_of("n1", "2.0", Phase::Failed, 2, 1).picture();
+    assert_eq!(progress(2).end(&picture), None, "the engine has not taken attempt 2 up");
+    assert_eq!(progress(3).end(&picture), None, "the picture is older than what was asked");
+    let picture = Sample::new().node("n1", "1.0").handoff_of("n1", "2.0", Phase::Failed, 2, 2).picture();
+    assert_eq!(progress(2).end(&picture), Some(Exit::NotAllDone));
+}
+
+#[test]
+fn what_only_waits_behind_a_failure_is_not_waited_for() {
+    let behind = |kind| {
+        let picture = Sample::new()
+            .node("n1", "1.0")
+            .node("n2", "1.0")
+            .handoff("n1", "2.0", Phase::Failed)
+            .handoff("n2", "2.0", Phase::Queued)
+            .waits("n2", Phase::Queued, kind, ObjectRef::default(), "m")
+            .picture();
+        let progress = progress::Progress::of(vec![asked("n1"), asked("n2")]);
+        (progress.end(&picture), progress.advice(&picture).join("\n"))
+    };
+    assert_eq!(behind(BlockerKind::Soaking).0, None);
+    let (end, advice) = behind(BlockerKind::FailureBudgetSpent);
+    assert_eq!(end, Some(Exit::NotAllDone));
+    assert_snapshot!(advice);
+}
+
+#[test]
+fn a_hold_is_a_persons_turn() {
+    let picture = Sample::new().node("n1", "1.0").handoff("n1", "2.0", Phase::Held).picture();
+    assert_eq!(progress::Progress::of(vec![asked("n1")]).end(&picture), Some(Exit::NotAllDone));
+}
+
+#[test]
+fn a_deleted_handoff_ends_the_wait() {
+    let mut progress = progress::Progress::of(vec![asked("n1")]);
+    progress.news(&Sample::new().node("n1", "1.0").handoff("n1", "2.0", Phase::Draining).picture());
+    let gone = Sample::new().node("n1", "1.0").picture();
+    assert_eq!(progress.news(&gone), ["12:00:00 n1 its NodeHandoff was deleted"]);
+    assert_eq!(progress.end(&gone), Some(Exit::NotAllDone));
+    let _ = sample::now();
+}

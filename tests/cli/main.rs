@@ -1,0 +1,8 @@
+//! The program as people and scripts run it: arguments, exit codes, standard output and standard error.
+
+mod bad_input;
+mod cluster;
+mod help;
+mod pipes;
+mod run;
+mod served;

@@ -1,0 +1,128 @@
+//! The simulated API server on a loopback port, with every request counted: what the program sends, seen from outside of it.
+
+use std::{
+    convert::Infallible,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, mpsc},
+};
+
+use http_body_util::BodyExt;
+use hyper::{Request, Response, body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use lockkeeper::{
+    api::{NodeComponent, NodeHandoff},
+    sim::apiserver::{ApiServer, Config, Identity},
+};
+use serde_json::{Value, json};
+
+pub struct Served {
+    pub server: ApiServer,
+    /// Method and path with query, in the order in which they came.
+    requests: Arc<Mutex<Vec<(String, String)>>>,
+    pub kubeconfig: PathBuf,
+}
+
+impl Served {
+    /// Nodes `n1` to `n3` and component `kmods/gpu` of version 2.0; `more` is installed too.
+    pub fn start(home: &Path, more: &[Value]) -> Self {
+        let requests: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+        let (send, receive) = mpsc::channel();
+        let heard = requests.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(serve(heard, send));
+        });
+        let (server, address) = receive.recv().expect("the server starts");
+        server.install_crd::<NodeComponent>().expect("CRD");
+        server.install_crd::<NodeHandoff>().expect("CRD");
+        for object in fixtures().iter().chain(more) {
+            server.install(object.clone()).expect("fixture");
+        }
+        let kubeconfig = home.join("kubeconfig");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: sim\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\n\
+             contexts: [{{name: sim, context: {{cluster: c, user: u, namespace: kmods}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
+        );
+        fs::write(&kubeconfig, text).expect("a kubeconfig");
+        Self { server, requests, kubeconfig }
+    }
+
+    /// The arguments, on this cluster.
+    pub fn args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
+        let mut all = args.to_vec();
+        all.extend(["--kubeconfig", self.kubeconfig.to_str().expect("UTF-8")]);
+        all
+    }
+
+    pub fn requests(&self) -> Vec<(String, String)> {
+        self.requests.lock().expect("no panic").clone()
+    }
+
+    /// Requests that could change something: all but reads and reviews.
+    pub fn mutating(&self) -> Vec<(String, String)> {
+        let review = |path: &str| path.contains("reviews");
+        self.requests().into_iter().filter(|(method, path)| method != "GET" && !(method == "POST" && review(path))).collect()
+    }
+
+    pub fn handoff(&self, name: &str) -> Option<Value> {
+        self.server.get("nodehandoffs.lockkeeper.dev", "kmods", name).map(|object| (*object).clone())
+    }
+}
+
+async fn serve(heard: Arc<Mutex<Vec<(String, String)>>>, started: mpsc::Sender<(ApiServer, SocketAddr)>) {
+    let server = ApiServer::new(Config::default());
+    let client = server.client(&Identity::new("cli"));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    started.send((server, address)).expect("the test waits");
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let (client, heard) = (client.clone(), heard.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (client, heard) = (client.clone(), heard.clone());
+            async move {
+                let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+                heard.lock().expect("no panic").push((request.method().to_string(), path));
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                let answer = client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await;
+                Ok::<_, Infallible>(answer.unwrap_or_else(|error| {
+                    Response::builder().status(502).body(Body::from(error.to_string().into_bytes())).expect("a response")
+                }))
+            }
+        });
+        tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+fn fixtures() -> Vec<Value> {
+    let template = |name: &str| json!({"spec": {"containers": [{"name": name, "image": "i"}]}});
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kmods"}}),
+        json!({
+            "apiVersion": "lockkeeper.dev/v1alpha1", "kind": "NodeComponent", "metadata": {"namespace": "kmods", "name": "gpu"},
+            "spec": {
+                "version": "2.0",
+                "kernelModule": {
+                    "daemonSets": {"loader": template("l"), "devicePlugin": template("p"), "unload": template("u")},
+                    "devices": {"resourceNames": ["vendor.example/gpu"]},
+                },
+            },
+        }),
+    ];
+    objects.extend(["n1", "n2", "n3"].map(node));
+    objects
+}
+
+fn node(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {"bootID": format!("boot-{name}"), "kernelVersion": "6.1"},
+        },
+    })
+}
