@@ -9,25 +9,21 @@ use crate::{engine::picture::Picture, fleet::view::WatchState};
 
 /// One reader's view of the pictures. `changed()` wakes several receivers in random order; here there is one.
 pub struct Pictures {
-    from: watch::Receiver<Option<Picture>>,
+    from: watch::Receiver<Picture>,
 }
 
 impl Pictures {
-    pub fn over(from: watch::Receiver<Option<Picture>>) -> Self {
+    pub fn over(from: watch::Receiver<Picture>) -> Self {
         Self { from }
     }
 
     /// The next picture, or the same one after `tick`, for what changes with time alone. None when there will be no more.
     pub async fn next(&mut self, tick: Duration) -> Option<Picture> {
-        loop {
-            #[expect(clippy::disallowed_methods, reason = "there is one receiver")]
-            let changed = tokio::time::timeout(tick, self.from.changed()).await;
-            if let Ok(Err(_)) = changed {
-                return None;
-            }
-            if let Some(picture) = self.from.borrow_and_update().clone() {
-                return Some(picture);
-            }
+        #[expect(clippy::disallowed_methods, reason = "there is one receiver")]
+        let changed = tokio::time::timeout(tick, self.from.changed()).await;
+        match changed {
+            Ok(Err(_)) => None,
+            _ => Some(self.from.borrow_and_update().clone()),
         }
     }
 
@@ -38,8 +34,13 @@ impl Pictures {
     pub async fn complete(&mut self, limit: Duration, cluster: &str) -> Result<Picture, Failure> {
         let mut last: Option<Picture> = None;
         let waited = tokio::time::timeout(limit, async {
+            let mut now = Some(self.from.borrow_and_update().clone());
             loop {
-                match self.next(Duration::from_secs(1)).await {
+                let next = match now.take() {
+                    Some(picture) => Some(picture),
+                    None => self.next(Duration::from_secs(1)).await,
+                };
+                match next {
                     Some(picture) if picture.fleet.synced => return Some(picture),
                     Some(picture) => {
                         let refused = refused(&picture);
@@ -121,11 +122,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waits_for_a_complete_picture() {
-        let (send, receive) = watch::channel(None);
+        let (send, receive) = watch::channel(unsynced(WatchState::Syncing));
         tokio::spawn(async move {
-            send.send(Some(unsynced(WatchState::Syncing))).ok();
             tokio::time::sleep(Duration::from_secs(3)).await;
-            send.send(Some(Sample::new().picture())).ok();
+            send.send(Sample::new().picture()).ok();
             tokio::time::sleep(Duration::from_secs(3)).await;
         });
         let picture = Pictures::over(receive).complete(Duration::from_secs(10), "context lab").await.unwrap();
@@ -135,8 +135,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn names_what_it_cannot_see() {
         let say = async |state| {
-            let (send, receive) = watch::channel(None);
-            send.send(Some(unsynced(state))).unwrap();
+            let (_send, receive) = watch::channel(unsynced(state));
             let failure = Pictures::over(receive).complete(Duration::from_secs(10), "context lab").await.unwrap_err();
             failure.to_string()
         };

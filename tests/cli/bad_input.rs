@@ -81,7 +81,11 @@ fn a_kubeconfig_that_cannot_be_used() {
     let no_cluster = file("no-cluster", &kubeconfig("https://127.0.0.1:1").replace("cluster: here", "cluster: there"));
     let no_url = file("no-url", &kubeconfig("").replace("server: ", "insecure-skip-tls-verify: true"));
     let bad_url = file("bad-url", &kubeconfig("not a url"));
-    let bad_ca = file("bad-ca", &kubeconfig("https://127.0.0.1:1").replace("https://127.0.0.1:1", "https://127.0.0.1:1, certificate-authority: /no/such/ca"));
+    let bad_ca = file(
+        "bad-ca",
+        &kubeconfig("https://127.0.0.1:1")
+            .replace("https://127.0.0.1:1", "https://127.0.0.1:1, certificate-authority: /no/such/ca"),
+    );
     for args in ON_A_CLUSTER {
         let with = |path, more: &[&'static str]| {
             let mut all = args.to_vec();
