@@ -169,11 +169,8 @@ impl Sample {
             components: BTreeMap::from([(gpu(), Arc::new(component()))]),
             nodes: Arc::new(self.nodes.into_iter().map(Arc::new).collect()),
             handoffs: Arc::new(self.handoffs),
-            lease: None,
-            budgets: Arc::default(),
-            daemon_sets: Arc::default(),
-            health: Arc::default(),
             synced: true,
+            ..FleetView::default()
         };
         Picture {
             fleet: Arc::new(fleet),
