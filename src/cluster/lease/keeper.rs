@@ -2,7 +2,7 @@
 //! turnstile here, so that renewals and slots never conflict with each other.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -44,7 +44,7 @@ pub struct Standing {
     pub problem: Option<String>,
 }
 
-/// The handle; the task runs until [`Keeper::stop`]. Cheap to clone.
+/// The handle; the task runs until [`Keeper::stop`], or until no handle and no fence is left. Cheap to clone.
 #[derive(Clone)]
 pub struct Keeper(Arc<Inner>);
 
@@ -57,7 +57,7 @@ struct Inner {
     /// One request about the Lease at a time.
     turn: tokio::sync::Mutex<()>,
     changed: Notify,
-    stop: Notify,
+    stop: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -82,9 +82,9 @@ impl Keeper {
             state: Mutex::default(),
             turn: tokio::sync::Mutex::new(()),
             changed: Notify::new(),
-            stop: Notify::new(),
+            stop: Arc::default(),
         }));
-        let task = tokio::spawn(keeper.clone().run());
+        let task = tokio::spawn(run(Arc::downgrade(&keeper.0), keeper.0.stop.clone()));
         (keeper, task)
     }
 
@@ -211,19 +211,20 @@ impl Keeper {
             }
         }
     }
+}
 
-    async fn run(self) {
-        let inner = &*self.0;
-        loop {
-            if inner.lock().stopping {
-                return;
-            }
-            let until = inner.step().await;
-            tokio::select! {
-                biased;
-                () = inner.stop.notified() => {}
-                () = sleep_until(inner.start + until) => {}
-            }
+/// Holds nothing while it waits: an owner that is dropped without a word, as in a crash, does not renew for ever.
+async fn run(keeper: Weak<Inner>, stop: Arc<Notify>) {
+    while let Some(inner) = keeper.upgrade() {
+        if inner.lock().stopping {
+            return;
+        }
+        let until = inner.start + inner.step().await;
+        drop(inner);
+        tokio::select! {
+            biased;
+            () = stop.notified() => {}
+            () = sleep_until(until) => {}
         }
     }
 }

@@ -89,6 +89,10 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
     prop::collection::vec(fate, 1..60)
 }
 
+fn quick() -> impl Strategy<Value = Vec<Fate>> {
+    prop::collection::vec((0u64..500, 0u64..500).prop_map(|(to, back)| Fate { to, back, lost: false, unheard: false }), 1..20)
+}
+
 #[derive(Clone)]
 enum Ask {
     Read,
@@ -231,7 +235,6 @@ proptest! {
         let mut server = (0u64, None);
         let elector = |name, fates| Elector { name, own: Own::default(), observed: None, rv: 0, counter: 0, flight: None, next: 0, fates, used: 0 };
         let mut both = [elector("a", a), elector("b", b)];
-        let mut led = 0u64;
         for now in (0..300_000u64).step_by(50) {
             for (index, elector) in both.iter_mut().enumerate() {
                 let paused = pauses.iter().any(|(from, length, second)| usize::from(*second) == index && now >= *from && now < from + length);
@@ -241,9 +244,20 @@ proptest! {
             }
             let holders = both.iter().filter(|elector| elector.holds(now, &config)).count();
             prop_assert!(holders <= 1, "two holders at {now} ms");
-            led += holders as u64;
         }
-        let _ = led;
+    }
+
+    #[test]
+    fn while_requests_get_through_one_of_two_holds_it(a in quick(), b in quick()) {
+        let config = Config::default();
+        let mut server = (0u64, None);
+        let elector = |name, fates| Elector { name, own: Own::default(), observed: None, rv: 0, counter: 0, flight: None, next: 0, fates, used: 0 };
+        let mut both = [elector("a", a), elector("b", b)];
+        for now in (0..120_000u64).step_by(50) {
+            both.iter_mut().for_each(|elector| elector.step(now, &mut server, &config));
+            prop_assert!(now < 5_000 || both.iter().any(|elector| elector.holds(now, &config)), "nobody at {now} ms");
+        }
+        prop_assert_eq!(server.1.unwrap().epoch, 1);
     }
 
     #[test]
@@ -362,6 +376,15 @@ async fn a_release_lets_the_next_one_in_at_once() {
     assert!(start.elapsed() <= S(3));
     let slots = shelf.lock().unwrap().lease.as_ref().unwrap()["metadata"]["annotations"][SLOTS].clone();
     assert!(slots.as_str().unwrap().contains("n1"), "slots outlive their holder");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_dropped_renews_no_more() {
+    let (_shelf, cluster) = shelf();
+    let (a, task) = Keeper::start(&cluster, cluster.write_cap().unwrap(), "a", Config::default());
+    leads(&a).await;
+    drop(a);
+    tokio::time::timeout(S(3), task).await.expect("it ends by itself").unwrap();
 }
 
 #[tokio::test(start_paused = true)]
