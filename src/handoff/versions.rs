@@ -100,7 +100,9 @@ pub fn collectable(component: &ComponentView) -> Option<Action> {
     let spec = component.spec()?;
     let aim = spec.version.as_str();
     let mut by_age: Vec<&VersionView> = component.versions.values().filter(|version| version.loader.is_some()).collect();
-    by_age.sort_by_key(|version| std::cmp::Reverse((version.loader.as_ref().and_then(|loader| loader.meta.created), &version.version)));
+    by_age.sort_by_key(|version| {
+        std::cmp::Reverse((version.loader.as_ref().and_then(|loader| loader.meta.created), &version.version))
+    });
     let kept = usize::try_from(spec.rollout.keep_versions).unwrap_or(usize::MAX);
     let old = by_age.into_iter().skip(kept).filter(|version| version.version != aim && version.used_by == 0);
     old.rev().find_map(|version| {

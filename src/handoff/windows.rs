@@ -98,13 +98,18 @@ impl Parsed {
     fn start_on(&self, today: &Zoned, day: i32) -> Option<Timestamp> {
         let date = today.date().checked_add(day.days()).ok()?;
         // A time that a clock change skips is taken as the first one after it.
-        self.days.contains(&date.weekday()).then(|| date.to_datetime(self.time).to_zoned(self.zone.clone()).ok())?.map(|at| at.timestamp())
+        self.days
+            .contains(&date.weekday())
+            .then(|| date.to_datetime(self.time).to_zoned(self.zone.clone()).ok())?
+            .map(|at| at.timestamp())
     }
 }
 
 fn days_of(text: &str) -> Result<Vec<Weekday>, String> {
     let day = |name: &str| {
-        DAYS.iter().position(|(known, _)| *known == name).ok_or_else(|| format!("{name:?} is no day; want Mon Tue Wed Thu Fri Sat Sun"))
+        DAYS.iter()
+            .position(|(known, _)| *known == name)
+            .ok_or_else(|| format!("{name:?} is no day; want Mon Tue Wed Thu Fri Sat Sun"))
     };
     let mut days = Vec::new();
     for part in text.split(',') {

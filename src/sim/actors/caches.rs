@@ -1,12 +1,12 @@
 //! One process's view of the cluster: the stores of all kinds that its actors use, started on demand and shared by them.
 
 use super::clock::{Clock, Dice};
-use super::informer::Store;
+use super::informer::{Kind, Store};
 use super::queue::Tasks;
 use super::records::{
-    CSIDriver, CSINode, ControllerRevision, DaemonSet, Deployment, DeviceClass, Job, Lease, Namespace, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
-    StatefulSet, VolumeAttachment,
+    Bare, CSIDriver, CSINode, ControllerRevision, DaemonSet, Deployment, DeviceClass, Job, Lease, Namespace, Node,
+    PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
+    ResourceSlice, StatefulSet, VolumeAttachment,
 };
 use kube::Client;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct Caches {
     pub csi_nodes: Arc<Store<CSINode>>,
     pub csi_drivers: Arc<Store<CSIDriver>>,
     pub attachments: Arc<Store<VolumeAttachment>>,
+    /// Never started: for writing only.
+    pub events: Arc<Store<Bare>>,
 }
 
 pub(super) fn owners(meta: &super::records::Meta) -> Vec<String> {
@@ -94,6 +96,7 @@ impl Caches {
             csi_nodes: Store::new(c.clone(), &[none, |node| owners(&node.metadata)]),
             csi_drivers: Store::new(c.clone(), &[]),
             attachments: Store::new(c.clone(), &[|va| va.spec["nodeName"].as_str().map(str::to_owned).into_iter().collect()]),
+            events: Store::of_kind(c.clone(), Kind { api_version: "v1", kind: "Event", plural: "events", namespaced: true }, &[]),
         })
     }
 }

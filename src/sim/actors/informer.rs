@@ -57,9 +57,12 @@ pub type Handler<R> = Arc<dyn Fn(Option<&Arc<R>>, Option<&Arc<R>>) + Send + Sync
 /// Gives the index keys of a record.
 pub type IndexBy<R> = fn(&R) -> Vec<String>;
 
+/// Keys by entry.
+type Index = BTreeMap<String, BTreeSet<String>>;
+
 struct Inner<R> {
     items: BTreeMap<String, Arc<R>>,
-    indexes: Vec<(IndexBy<R>, BTreeMap<String, BTreeSet<String>>)>,
+    indexes: Vec<(IndexBy<R>, Index)>,
     handlers: Vec<Handler<R>>,
     seen: u64,
 }

@@ -14,6 +14,7 @@ pub mod kubelet;
 mod node_lifecycle;
 pub mod quantity;
 pub mod queue;
+mod recorder;
 pub mod records;
 mod replicas;
 mod scheduler;
@@ -25,6 +26,6 @@ pub mod volumes;
 
 pub use clock::{Clock, Dice, Range};
 pub use controllers::{ControllerManager, ControllerOptions};
-pub use kubelet::{KubeletOptions, Kubelets, MachineSpec, Power};
+pub use kubelet::{KubeletOptions, Kubelets, MachineSpec, Power, WeakKubelets};
 pub use node_lifecycle::LifecycleOptions;
 pub use scheduler::SchedulerOptions;

@@ -4,7 +4,7 @@
 use super::caches::{BY_NODE, Caches};
 use super::informer::raced;
 use super::queue::{Queue, instant, lock};
-use super::records::{Lease, Node, Pod, Taint};
+use super::records::{Lease, Node, Pod, Record, Taint};
 use super::selectors::covers;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -130,6 +130,8 @@ impl Lifecycle {
             let conditions = [unknown("Ready"), unknown("MemoryPressure"), unknown("DiskPressure"), unknown("PIDPressure")];
             let patch = json!({"metadata": {"uid": node.metadata.uid}, "status": {"conditions": conditions}});
             raced(self.caches.nodes.strategic(name, "status", &patch).await)?;
+            let message = "Kubelet stopped posting node status.";
+            super::recorder::warn(&self.caches, Node::KIND, &node.metadata, "node-controller", "NodeNotReady", message).await;
         }
         if ready != "True" {
             self.mark_pods(name).await?;

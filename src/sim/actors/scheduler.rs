@@ -7,7 +7,7 @@ use super::clock::Range;
 use super::informer::raced;
 use super::quantity::Amounts;
 use super::queue::{Queue, lock};
-use super::records::{Node, Pod, Taint};
+use super::records::{Node, Pod, Record, Taint};
 use super::selectors::{node_selector_matches, pod_matches_node, tolerated, untolerated};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -276,6 +276,15 @@ impl Scheduler {
                     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": self.caches.clock.time()});
                     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
                     raced(self.caches.pods.strategic(key, "status", &patch).await)?;
+                    super::recorder::warn(
+                        &self.caches,
+                        Pod::KIND,
+                        &pod.metadata,
+                        "default-scheduler",
+                        "FailedScheduling",
+                        &message,
+                    )
+                    .await;
                 }
             }
         }

@@ -45,7 +45,9 @@ type PodKey = (String, String);
 /// All machines and what their kubelets share.
 struct Cluster {
     caches: Arc<Caches>,
-    options: KubeletOptions,
+    options: Mutex<Arc<KubeletOptions>>,
+    /// Scenarios may call from another thread, where only this knows the (virtual) time.
+    runtime: tokio::runtime::Handle,
     machines: Mutex<BTreeMap<String, Machine>>,
     events: Mutex<Vec<Event>>,
     pods: Queue<PodKey>,
@@ -63,7 +65,8 @@ impl Kubelets {
         let caches = Caches::new(client, clock, Dice::new(seed));
         let cluster = Arc::new(Cluster {
             caches: caches.clone(),
-            options,
+            options: Mutex::new(Arc::new(options)),
+            runtime: tokio::runtime::Handle::current(),
             machines: Mutex::new(BTreeMap::new()),
             events: Mutex::new(Vec::new()),
             pods: Queue::new(),
@@ -92,13 +95,13 @@ impl Kubelets {
             if let Some(node) = new {
                 cluster.adopt(node);
             }
-            let changed = |node: &Arc<Node>| (node.metadata.uid.clone(), node.metadata.labels.clone());
+            let changed = |node: &Arc<Node>| (node.metadata.uid.clone(), node.metadata.labels.clone(), node.ready() == "True");
             if old.map(changed) != new.map(changed)
                 && let Some(node) = new.or(old)
             {
                 nodes.add(node.metadata.name.clone());
-                // Pods that wait for their Node object, or were bound before it came.
-                if old.is_none() {
+                // Pods that wait for their Node object, were bound before it came, or were marked while it was unwell.
+                if old.is_none_or(|old| old.ready() != "True") {
                     for pod in cluster.caches.pods.indexed(BY_NODE, &node.metadata.name) {
                         cluster.pods.add((node.metadata.name.clone(), pod.metadata.key()));
                     }
@@ -173,7 +176,7 @@ impl Kubelets {
             for name in lock(&cluster.machines).keys() {
                 cluster.nodes.add(name.clone());
             }
-            let (workers, tasks) = (cluster.options.workers, &cluster.caches.tasks);
+            let (workers, tasks) = (cluster.options().workers, &cluster.caches.tasks);
             let worker = weak.clone();
             cluster.nodes.run(tasks, "kubelet-node", workers, move |name| {
                 let worker = worker.clone();
@@ -197,6 +200,25 @@ impl Kubelets {
         });
     }
 
+    /// Changes the timing (lags, boot times) for everything that is drawn from now on.
+    pub fn set_options(&self, change: impl FnOnce(&mut KubeletOptions)) {
+        let mut options = lock(&self.0.options);
+        let mut copy = (**options).clone();
+        change(&mut copy);
+        *options = Arc::new(copy);
+    }
+
+    /// Ends all kubelets; what runs in the kernels stays as it is.
+    pub fn stop(&self) {
+        self.0.caches.tasks.abort();
+    }
+
+    /// A handle that keeps nothing alive: for observers that the API server holds, which the kubelets hold in turn.
+    #[must_use]
+    pub fn weak(&self) -> WeakKubelets {
+        WeakKubelets(Arc::downgrade(&self.0))
+    }
+
     /// One more machine; its kubelet registers the Node.
     pub fn add_machine(&self, spec: MachineSpec) {
         self.0.add(spec);
@@ -204,6 +226,7 @@ impl Kubelets {
 
     fn change<T>(&self, node: &str, change: impl FnOnce(&mut Machine, &Cluster) -> T) -> Option<T> {
         let cluster = &self.0;
+        let _inside = cluster.runtime.enter();
         let answer = {
             let mut machines = lock(&cluster.machines);
             let machine = machines.get_mut(node)?;
@@ -228,12 +251,13 @@ impl Kubelets {
     /// Cuts the power and boots again after a time drawn from the options: new boot ID, empty kernel, NotReady for a while.
     pub fn reboot(&self, node: &str) {
         let boots = lock(&self.0.machines).get(node).map_or(0, |machine| machine.boots);
-        let down = self.0.caches.dice.between(self.0.options.boot, &["reboot", node, &boots.to_string()]);
+        let down = self.0.caches.dice.between(self.0.options().boot, &["reboot", node, &boots.to_string()]);
         self.reboot_in(node, down);
     }
 
     /// As [`Self::reboot`], with the time that the machine is down.
     pub fn reboot_in(&self, node: &str, down: Duration) {
+        let _inside = self.0.runtime.enter();
         let until = instant() + down;
         self.change(node, |machine, cluster| machine.power_off(Some(until), cluster.caches.clock.now()));
         self.0.nodes.add_after(node.to_owned(), down);
@@ -285,7 +309,7 @@ impl Kubelets {
             let uid = machine.runs.values().find(|run| run.key() == pod && run.active()).map(|run| run.pod.uid.clone());
             let (at, now) = (instant(), cluster.caches.clock.now());
             if let Some(uid) = uid
-                && let Some((run, mut context)) = machine.with_run(&uid, &cluster.options, cluster.caches.dice, at, now)
+                && let Some((run, mut context)) = machine.with_run(&uid, &cluster.options(), cluster.caches.dice, at, now)
             {
                 run.fail("Evicted", "The node was low on resource: memory.", &mut context);
             }
@@ -360,6 +384,18 @@ impl Kubelets {
     }
 }
 
+/// See [`Kubelets::weak`].
+#[derive(Clone)]
+pub struct WeakKubelets(std::sync::Weak<Cluster>);
+
+impl WeakKubelets {
+    /// The kubelets, while somebody else keeps them.
+    #[must_use]
+    pub fn get(&self) -> Option<Kubelets> {
+        self.0.upgrade().map(Kubelets)
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.caches.tasks.abort();
@@ -367,7 +403,12 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
+    fn options(&self) -> Arc<KubeletOptions> {
+        lock(&self.options).clone()
+    }
+
     fn add(&self, spec: MachineSpec) {
+        let _inside = self.runtime.enter();
         let name = spec.name.clone();
         {
             let mut machines = lock(&self.machines);
@@ -379,7 +420,7 @@ impl Cluster {
             let spread = self
                 .caches
                 .dice
-                .between(super::clock::Range { min: Duration::ZERO, max: self.options.lease_interval }, &["lease", &name]);
+                .between(super::clock::Range { min: Duration::ZERO, max: self.options().lease_interval }, &["lease", &name]);
             machine.lease_at = instant().checked_sub(spread);
             self.kernel_changed(&mut machine);
             machines.insert(name.clone(), machine);
@@ -390,7 +431,7 @@ impl Cluster {
     fn adopt(&self, node: &Node) {
         let no_kubelet =
             node.metadata.annotations.get(&format!("{}no-kubelet", behaviour::PREFIX)).is_some_and(|value| value == "true");
-        if !self.options.adopt || no_kubelet || lock(&self.machines).contains_key(&node.metadata.name) {
+        if !self.options().adopt || no_kubelet || lock(&self.machines).contains_key(&node.metadata.name) {
             return;
         }
         let mut spec = MachineSpec::new(&node.metadata.name);

@@ -73,7 +73,7 @@ impl Cluster {
         let mut plan = Plan::default();
         match machine.power {
             Power::Off(Some(until)) if until <= at => {
-                machine.boot(dice, &self.options, at, now);
+                machine.boot(dice, &self.options(), at, now);
                 self.kernel_changed(machine);
                 for run in machine.runs.values() {
                     self.pods.add((name.to_owned(), run.key()));
@@ -93,16 +93,16 @@ impl Cluster {
             return Some(plan);
         };
         machine.registered = true;
-        machine.plan_shown(dice, &self.options, at);
+        machine.plan_shown(dice, &self.options(), at);
         let changed = machine.show_due(at);
         let fresh = machine.reported.as_ref().is_none_or(|(uid, _)| *uid != node.metadata.uid);
         let volumes: Vec<String> = self.volumes_in_use(machine);
         let status = status(machine, at, now, &machine.address(dice), &volumes);
-        let due = machine.status_at.is_none_or(|last| last + self.options.status_interval <= at);
+        let due = machine.status_at.is_none_or(|last| last + self.options().status_interval <= at);
         if fresh || due || machine.reported.as_ref().is_some_and(|(_, known)| *known != status) {
             plan.status = Some(status);
         }
-        plan.lease = machine.lease_at.is_none_or(|last| last + self.options.lease_interval <= at);
+        plan.lease = machine.lease_at.is_none_or(|last| last + self.options().lease_interval <= at);
         if changed || fresh {
             let shown = machine.shown.iter();
             plan.slices = shown
@@ -123,7 +123,7 @@ impl Cluster {
         }
         let lease_base = machine.lease_at.filter(|_| !plan.lease).unwrap_or(at);
         let status_base = machine.status_at.filter(|_| plan.status.is_none()).unwrap_or(at);
-        let next = [lease_base + self.options.lease_interval, status_base + self.options.status_interval];
+        let next = [lease_base + self.options().lease_interval, status_base + self.options().status_interval];
         let ready = Some(machine.ready_at).filter(|ready| *ready > at);
         plan.wake = next.into_iter().chain(ready).chain(machine.next_shown()).min().map(|until| wait(at, until));
         Some(plan)

@@ -2,7 +2,8 @@
 
 use super::super::informer::raced;
 use super::super::queue::{instant, lock};
-use super::super::records::{Node, Pod};
+use super::super::recorder;
+use super::super::records::{Node, Pod, Record};
 use super::super::selectors::pod_matches_node;
 use super::machine::{Machine, Power, wait};
 use super::needs::needs;
@@ -16,6 +17,8 @@ use std::time::Duration;
 /// What is to be written for one pod, decided under the lock and done outside of it.
 struct Plan {
     status: Option<(String, Value)>,
+    /// Reason and message of a warning to be left with the pod.
+    warning: Option<(&'static str, String)>,
     delete: bool,
     wake: Option<Duration>,
 }
@@ -35,6 +38,9 @@ impl Cluster {
             {
                 run.reported = Some(status);
             }
+        }
+        if let Some((reason, message)) = plan.warning {
+            recorder::warn(&self.caches, Pod::KIND, &pod.metadata, "kubelet", reason, &message).await;
         }
         if plan.delete {
             // Only now: a crash in between leaves the object, and the next look deletes it.
@@ -64,7 +70,7 @@ impl Cluster {
             .map(|run| run.pod.uid.clone())
             .collect();
         for orphan in orphans {
-            if let Some((run, mut context)) = machine.with_run(&orphan, &self.options, self.caches.dice, at, now) {
+            if let Some((run, mut context)) = machine.with_run(&orphan, &self.options(), self.caches.dice, at, now) {
                 run.stop(&context);
                 wakes.extend(run.step(&mut context, &Needs::default()));
                 if run.stage == Stage::Ended {
@@ -72,7 +78,7 @@ impl Cluster {
                 }
             }
         }
-        let mut plan = Plan { status: None, delete: false, wake: None };
+        let mut plan = Plan { status: None, warning: None, delete: false, wake: None };
         if let Some(pod) = pod
             && let Some(wake) = self.plan_pod(machine, pod, object.as_deref(), &mut plan)
         {
@@ -108,7 +114,9 @@ impl Cluster {
         }
         let resolved = needs(&self.caches, pod, &machine.kernel);
         let address = machine.address(self.caches.dice);
-        let (run, mut context) = machine.with_run(uid, &self.options, self.caches.dice, at, now)?;
+        let node_well = machine.ready_at <= at && object.is_some_and(|node| node.ready() == "True");
+        let options = self.options();
+        let (run, mut context) = machine.with_run(uid, &options, self.caches.dice, at, now)?;
         if deleting {
             if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
                 run.grace = Duration::from_secs(seconds.max(0) as u64);
@@ -118,7 +126,10 @@ impl Cluster {
         let wake = run.step(&mut context, &resolved);
         let blocked = run.prepared.iter().find(|service| context.kernel.provider(service).is_none()).cloned();
         let status = pod_status(run, pod, &address, at, now);
-        if run.reported.as_ref() != Some(&status) {
+        // The node controller marks pods of an unwell node; once the node is well, its kubelet says again what it sees.
+        let contradicted = node_well && run.reported.is_some() && !deleting && pod.ready() != run.is_ready(at);
+        if contradicted || run.reported.as_ref() != Some(&status) {
+            plan.warning = warning(run);
             plan.status = Some((uid.clone(), status));
         }
         if deleting && run.stage == Stage::Ended {
@@ -138,7 +149,7 @@ impl Cluster {
             let short = pod
                 .requests()
                 .extended()
-                .find(|(name, _)| !self.options.is_static(name) && machine.free(name) < 0)
+                .find(|(name, _)| !self.options().is_static(name) && machine.free(name) < 0)
                 .map(|(name, count)| (name.to_owned(), count));
             short.map(|(name, count)| {
                 let message = format!("Allocate failed due to requested number of devices unavailable for {name}. Requested: {count}, which is unexpected");
@@ -148,7 +159,7 @@ impl Cluster {
             Some(("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector".to_owned()))
         };
         if let Some((reason, message)) = refusal
-            && let Some((run, mut context)) = machine.with_run(&pod.metadata.uid, &self.options, self.caches.dice, at, now)
+            && let Some((run, mut context)) = machine.with_run(&pod.metadata.uid, &self.options(), self.caches.dice, at, now)
         {
             run.fail(reason, &message, &mut context);
         }
@@ -181,5 +192,24 @@ impl Cluster {
                 self.pods.add((machine.spec.name.clone(), run.key()));
             }
         }
+    }
+}
+
+/// What a kubelet warns of when a pod comes into this state.
+fn warning(run: &Run) -> Option<(&'static str, String)> {
+    if let Some((reason, message)) = &run.failed {
+        let reason = match reason.as_str() {
+            "Evicted" => "Evicted",
+            "NodeAffinity" => "NodeAffinity",
+            _ => "UnexpectedAdmissionError",
+        };
+        return Some((reason, message.clone()));
+    }
+    match (&run.stage, &run.missing, &run.last_exit) {
+        (Stage::BackOff(_), _, Some(exit)) => {
+            Some(("BackOff", format!("Back-off restarting failed container: {}", exit.message)))
+        }
+        (Stage::Preparing, Some(missing), _) => Some(("FailedMount", missing.clone())),
+        _ => None,
     }
 }

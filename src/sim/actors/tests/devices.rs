@@ -103,7 +103,7 @@ async fn a_loader_of_another_version_fails_beside_a_loaded_module() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_reboot_loader_and_plugin_start_together_and_claimants_fail_admission() {
-    let world = in_service(2, 4).await;
+    let world = in_service(2, 8).await;
     let before = world.kubelets.kernel("n1").unwrap().boot_id;
     world.kubelets.reboot_in("n1", Duration::from_secs(20));
     pass(10).await;
@@ -116,8 +116,8 @@ async fn after_a_reboot_loader_and_plugin_start_together_and_claimants_fail_admi
     assert_ne!(node["status"]["nodeInfo"]["bootID"], before.as_str());
     assert_eq!(condition(&node, "Ready"), "True");
     let failed = world.pods("app").iter().filter(|pod| pod["status"]["reason"] == "UnexpectedAdmissionError").count();
-    assert!(failed >= 1, "claimants met no device plugin");
-    assert_eq!((world.ready("loader-1"), world.ready("plugin-1"), world.ready("app")), (2, 2, 4));
+    assert!(failed == 4, "claimants met no device plugin");
+    assert_eq!((world.ready("loader-1"), world.ready("plugin-1"), world.ready("app")), (2, 2, 8));
     assert_eq!(world.pods("loader-1").iter().filter(|pod| pod["status"]["containerStatuses"][0]["restartCount"] == 1).count(), 1);
     assert!(causes(&world).is_empty(), "a reboot is the scenario's doing");
 }

@@ -3,6 +3,7 @@
 mod devices;
 mod nodes;
 mod scale;
+mod storage;
 mod workloads;
 
 use super::{Clock, ControllerManager, ControllerOptions, KubeletOptions, Kubelets, MachineSpec};
