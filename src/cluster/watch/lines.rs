@@ -19,7 +19,7 @@ pub struct TooLong;
 impl Lines {
     /// Take a piece; `each` gets every line that is complete with it, without its end.
     pub fn feed(&mut self, mut piece: Bytes, mut each: impl FnMut(&[u8])) -> Result<(), TooLong> {
-        while let Some(at) = piece.iter().position(|byte| *byte == b'\n') {
+        while let Some(at) = memchr::memchr(b'\n', &piece) {
             let line = piece.split_to(at + 1);
             let line = &line[..at];
             if self.rest.is_empty() {
