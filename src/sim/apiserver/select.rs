@@ -209,9 +209,9 @@ impl Selectors {
             })
     }
 
-    /// The value that `path=value` demands, so that an index can be used.
+    /// The value that `path=value` demands, so that an index can be used; an empty one (pods without a node) is in no index.
     pub fn required(&self, path: &str) -> Option<&str> {
-        self.fields.iter().find(|(p, _, equal)| *equal && p == path).map(|(_, v, _)| v.as_str())
+        self.fields.iter().find(|(p, v, equal)| *equal && p == path && !v.is_empty()).map(|(_, v, _)| v.as_str())
     }
 }
 
