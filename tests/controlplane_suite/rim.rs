@@ -263,7 +263,7 @@ fn the_lease_changes_hands_with_its_slots_and_events_are_told() {
         a.stop().await;
         task.await.expect("the task ends");
         assert_eq!(led(b.clone()).await.epoch, 2);
-        assert!(b.release(&slot, &[slot.clone()]).await.is_applied());
+        assert!(b.release(&slot, std::slice::from_ref(&slot)).await.is_applied());
         let (events, _task) = Events::start(&other, other.write_cap().expect("not read-only"), b.fence(), "b");
         let happening = Happening {
             regarding: Regarding {
