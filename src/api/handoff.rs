@@ -210,6 +210,9 @@ pub struct NodeHandoffStatus {
     /// The last ten ends of earlier attempts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Ended>,
+    /// Of a Held handoff: the phase that follows when it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume_at: Option<Phase>,
     /// Why it is Failed, Aborted or Held: a stable word and a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
@@ -235,6 +238,12 @@ pub struct Run {
     pub target: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// The node's desired label when this attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired: Option<String>,
+    /// The component's `spec.version` when this attempt began: an automatic rollout leaves a person's handoff alone until it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aim: Option<String>,
     pub policy: RunPolicy,
     /// Allocatable of the component's resources before anything was touched, by resource name; DRA: device counts by driver.
     #[serde(default)]
@@ -244,6 +253,9 @@ pub struct Run {
     /// Raised by whoever takes the lease: a paused former leader then conflicts.
     pub epoch: i64,
     pub started_at: String,
+    /// The handoff was being deleted when this attempt began: a person chose to go on, so the deletion no longer means abort.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
 }
 
 /// The policy at the start: a handoff ends under the policy it began with.
@@ -327,6 +339,8 @@ pub struct Reason {
 #[serde(rename_all = "camelCase", default)]
 pub struct UnloadRecord {
     pub tries: u32,
+    /// UID of the last pod whose result is counted here.
+    pub pod: String,
     /// Result of the last try.
     pub exit_code: i32,
     pub message: String,

@@ -13,6 +13,52 @@ pub struct Action {
     pub why: String,
 }
 
+impl Action {
+    /// The second look came to the same: the same write to the same objects. What moves by itself meanwhile (resourceVersions, times,
+    /// sentences) does not count; the later one is to be sent.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        match (&self.op, &other.op) {
+            (Op::PatchNode(a), Op::PatchNode(b)) => a.node == b.node && a.uid == b.uid && same_changes(&a.changes, &b.changes),
+            (Op::Evict { pods: a, .. }, Op::Evict { pods: b, .. }) => a == b,
+            (Op::DeletePod(a), Op::DeletePod(b)) => a == b,
+            (Op::CreatePod(a), Op::CreatePod(b)) | (Op::CreateDaemonSet(a), Op::CreateDaemonSet(b)) => a == b,
+            (Op::PutHandoffStatus { of: a, status: x }, Op::PutHandoffStatus { of: b, status: y }) => {
+                a.uid == b.uid && x.phase == y.phase && x.resume_at == y.resume_at
+            }
+            (Op::PatchHandoffSpec { of: a, spec: x }, Op::PatchHandoffSpec { of: b, spec: y }) => {
+                a.uid == b.uid && x.version == y.version && x.attempt == y.attempt
+            }
+            (Op::CreateHandoff { key: a, spec: x }, Op::CreateHandoff { key: b, spec: y }) => a == b && x.version == y.version,
+            (Op::SetHandoffFinalizer { of: a, present: x }, Op::SetHandoffFinalizer { of: b, present: y }) => {
+                a.uid == b.uid && x == y
+            }
+            (Op::SetComponentFinalizer { uid: a, present: x, .. }, Op::SetComponentFinalizer { uid: b, present: y, .. }) => {
+                a == b && x == y
+            }
+            (Op::PutComponentStatus { uid: a, .. }, Op::PutComponentStatus { uid: b, .. }) => a == b,
+            (a, b) => a == b,
+        }
+    }
+}
+
+/// The same keys with the same labels; the mark's and the record's text, and a nonce, may be newer.
+fn same_changes(a: &[NodeChange], b: &[NodeChange]) -> bool {
+    let same = |(a, b): (&NodeChange, &NodeChange)| match (a, b) {
+        (NodeChange::Label { key: a, value: x }, NodeChange::Label { key: b, value: y }) => {
+            a == b && (x == y || is_nonce(a) && x.is_some() == y.is_some())
+        }
+        (NodeChange::Annotation { key: a, value: x }, NodeChange::Annotation { key: b, value: y }) => {
+            a == b && x.is_some() == y.is_some()
+        }
+        (a, b) => a == b,
+    };
+    a.len() == b.len() && a.iter().zip(b).all(same)
+}
+
+fn is_nonce(key: &str) -> bool {
+    crate::api::keys::Role::parse(key).is_some_and(|(role, _)| role == crate::api::keys::Role::Nonce)
+}
+
 /// How fresh the facts under an action must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {

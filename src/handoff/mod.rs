@@ -1,6 +1,28 @@
 //! Pure: phases, decide tables, preflight, interlock, budget, queue. Decisions are functions of facts, policy and time.
 
 pub mod action;
+pub mod budget;
+pub mod by_hand;
+pub mod component;
+pub mod cordon;
+pub mod decide;
+pub mod ending;
+pub mod evict;
+pub mod facts;
+pub mod interlock;
+pub mod kernel_module;
+pub mod lease;
+pub mod observed;
+pub mod patch;
+pub mod phases;
+pub mod preflight;
+pub mod queue;
+pub mod rollout;
+pub mod start;
+pub mod tally;
+pub mod transition;
+pub mod unload_pod;
+mod unload_record;
 pub mod verdict;
 pub mod versions;
 pub mod windows;

@@ -1,0 +1,214 @@
+//! A component as a whole: its finalizer, its versioned DaemonSets, its status with counts and conditions, and its removal.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    action::{Action, Evidence, Op, Subject},
+    observed::Observed,
+    patch::whole_seconds,
+    tally::Tally,
+    verdict::{Blocker, BlockerKind, ObjectRef, Verdict, Wait},
+    versions,
+};
+use crate::{
+    api::{
+        NodeComponentStatus, Phase, Version,
+        component::{Condition, NodeCounts, VersionCount},
+        keys::{self, FINALIZER},
+    },
+    fleet::view::{ComponentView, VersionView},
+};
+
+/// The status is written at most this often while counts move.
+const REPORT_EVERY: SignedDuration = SignedDuration::from_secs(10);
+
+/// What is to be done for the component itself and for its versions. Returns when time alone may change that.
+pub fn decide(
+    now: Timestamp,
+    component: &ComponentView,
+    tally: &Tally,
+    observed: &Observed,
+    verdicts: &mut BTreeMap<Subject, Verdict>,
+) -> Option<Timestamp> {
+    let key = &component.record.key;
+    let act = |action: Action| Verdict::Act(Box::new(action));
+    if component.record.meta.deletion.is_some() {
+        if let Some(verdict) = removal(component, tally, now) {
+            verdicts.insert(Subject::Component(key.clone()), verdict);
+        }
+        return None;
+    }
+    if component.record.spec.is_ok() && component.refusals.is_empty() && !has_finalizer(component) {
+        let why = format!("keep NodeComponent {key} until its nodes are free of it");
+        verdicts.insert(Subject::Component(key.clone()), act(finalizer(component, true, why)));
+        return None;
+    }
+    let sets = versions::missing(component).or_else(|| versions::collectable(component));
+    if let Some((version, action)) = sets.and_then(|action| Some((version_of(component, &action.op)?, action))) {
+        verdicts.insert(Subject::Version { component: key.clone(), version }, act(action));
+    }
+    let status = status(component, tally, now);
+    if status == component.record.status {
+        return None;
+    }
+    // A condition that turns is told at once; counts can wait.
+    let turned = |one: &Condition| {
+        !component
+            .record
+            .status
+            .conditions
+            .iter()
+            .any(|known| (&known.kind, &known.status, &known.reason) == (&one.kind, &one.status, &one.reason))
+    };
+    let due = observed.last_report(key).and_then(|last| last.checked_add(REPORT_EVERY).ok());
+    if let Some(due) = due.filter(|due| now < *due)
+        && !status.conditions.iter().any(turned)
+    {
+        return Some(due);
+    }
+    let meta = &component.record.meta;
+    let op = Op::PutComponentStatus {
+        key: key.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        status: Box::new(status),
+    };
+    let why = format!("report on {key}: {} of {} nodes are current", tally.current, tally.total);
+    verdicts.insert(Subject::Component(key.clone()), act(Action { op, evidence: Evidence::Watched, why }));
+    None
+}
+
+/// First the nodes, then the DaemonSets, then the object.
+fn removal(component: &ComponentView, tally: &Tally, now: Timestamp) -> Option<Verdict> {
+    let key = &component.record.key;
+    if !has_finalizer(component) {
+        return None;
+    }
+    if tally.occupied > 0 {
+        let message =
+            format!("is being deleted; {} nodes still carry it and are taken out of service one by one", tally.occupied);
+        let blocker = Blocker { kind: BlockerKind::Claimant, object: ObjectRef::new("NodeComponent", key), message, since: now };
+        return Some(Verdict::Wait(Wait {
+            phase: Phase::Unloading,
+            since: now,
+            blockers: vec![blocker],
+            recheck: None,
+            next: "its DaemonSets are deleted".to_owned(),
+        }));
+    }
+    let sets = component.versions.values().flat_map(|version| version.plugin.iter().chain(&version.loader));
+    if let Some(set) = sets
+        .filter(|set| set.meta.deletion.is_none())
+        .min_by_key(|set| (set.labels.get(keys::ROLE).is_none_or(|role| &**role != "plugin"), &set.key))
+    {
+        let why = format!("delete DaemonSet {}: its component is being deleted and no node carries it", set.key);
+        let op = Op::DeleteDaemonSet { key: set.key.clone(), uid: set.meta.uid.clone() };
+        return Some(Verdict::Act(Box::new(Action { op, evidence: Evidence::Fresh, why })));
+    }
+    let left = component.versions.values().any(|version| version.plugin.is_some() || version.loader.is_some());
+    (!left).then(|| Verdict::Act(Box::new(finalizer(component, false, format!("nothing of NodeComponent {key} is left")))))
+}
+
+fn finalizer(component: &ComponentView, present: bool, why: String) -> Action {
+    let meta = &component.record.meta;
+    let op = Op::SetComponentFinalizer {
+        key: component.record.key.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        present,
+    };
+    Action { op, evidence: if present { Evidence::Watched } else { Evidence::Fresh }, why }
+}
+
+fn has_finalizer(component: &ComponentView) -> bool {
+    component.record.finalizers.iter().any(|known| &**known == FINALIZER)
+}
+
+fn version_of(component: &ComponentView, op: &Op) -> Option<Version> {
+    match op {
+        Op::CreateDaemonSet(body) => body.pointer("/metadata/labels")?.get(keys::VERSION)?.as_str().map(Version::from),
+        Op::DeleteDaemonSet { key, .. } => {
+            let has = |view: &&VersionView| [&view.loader, &view.plugin].into_iter().flatten().any(|set| set.key == *key);
+            component.versions.values().find(has).map(|view| view.version.clone())
+        }
+        _ => None,
+    }
+}
+
+/// Counts and conditions as they should be written.
+pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeComponentStatus {
+    let old = &component.record.status;
+    let generation = Some(component.record.generation);
+    let condition = |kind: &str, is: bool, reason: &str, message: String| {
+        let status = if is { "True" } else { "False" };
+        let known = old.conditions.iter().find(|known| known.kind == kind && known.status == status);
+        Condition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            last_transition_time: known.map_or_else(|| whole_seconds(now), |known| known.last_transition_time.clone()),
+            observed_generation: generation,
+        }
+    };
+    let invalid = match &component.record.spec {
+        Err(why) => Some(format!("the spec does not decode: {why}")),
+        Ok(_) if component.refusals.is_empty() => None,
+        Ok(_) => Some(component.refusals.join("; ")),
+    };
+    let failures = component.spec().map_or(u32::MAX, |spec| spec.rollout.max_failures);
+    let ready = invalid.is_none() && tally.total > 0 && tally.current == tally.total;
+    let moving = tally.queued + tally.running;
+    let counts = format!("{} of {} nodes run the component's version", tally.current, tally.total);
+    let anomalous = !component.anomalies.is_empty() || tally.unknown > 0;
+    let mut anomalies = component.anomalies.clone();
+    if tally.unknown > 0 {
+        anomalies.push(format!(
+            "{} nodes have labels or a record that make no sense; see their NodeHandoffs, or `lockkeeper status`",
+            tally.unknown
+        ));
+    }
+    let yes_no = |is: bool, yes: &'static str, no: &'static str| if is { yes } else { no };
+    let conditions = vec![
+        condition("Ready", ready, yes_no(ready, "AllCurrent", "NotAllCurrent"), counts),
+        condition("Progressing", moving > 0, yes_no(moving > 0, "HandoffsRun", "Idle"), format!("{} queued, {} running", tally.queued, tally.running)),
+        condition(
+            "SpecChangedWithoutVersion",
+            component.changed_without_version,
+            yes_no(component.changed_without_version, "ContentDiffers", "ContentMatches"),
+            yes_no(
+                component.changed_without_version,
+                "kernelModule is not what this version's DaemonSets were made from: give the new content a new version, or take the change back",
+                "kernelModule is what this version's DaemonSets are made from",
+            )
+            .to_owned(),
+        ),
+        condition("Invalid", invalid.is_some(), yes_no(invalid.is_some(), "Refused", "Accepted"), invalid.unwrap_or_else(|| "nothing speaks against it".to_owned())),
+        condition(
+            "FailureBudgetSpent",
+            tally.failed >= failures,
+            yes_no(tally.failed >= failures, "TooManyFailures", "WithinBudget"),
+            format!("{} failed, maxFailures is {failures}", tally.failed),
+        ),
+        condition("Anomaly", anomalous, yes_no(anomalous, "NeedsRepair", "None"), yes_no(anomalies.is_empty(), "none", "").to_owned() + &anomalies.join("; ")),
+    ];
+    NodeComponentStatus {
+        observed_generation: generation,
+        nodes: NodeCounts {
+            total: tally.total,
+            current: tally.current,
+            queued: tally.queued,
+            in_progress: tally.running,
+            blocked: tally.blocked,
+            failed: tally.failed,
+        },
+        versions: tally
+            .versions
+            .iter()
+            .map(|(version, nodes)| VersionCount { version: version.to_string(), nodes: *nodes })
+            .collect(),
+        conditions,
+    }
+}

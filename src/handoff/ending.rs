@@ -1,0 +1,395 @@
+//! How handoffs end, and what an ended one leaves on its node: abort and its choices, failure, opening the node, the slot, the finalizer.
+
+use jiff::Timestamp;
+
+use super::{
+    action::{Action, Evidence, Op},
+    by_hand,
+    cordon::{self, Cordon},
+    facts::Facts,
+    interlock::{self, Effect, Order, Rule, Step},
+    kernel_module::{act, on_handoff, wait},
+    patch::{NodeEdit, loaded_text},
+    start,
+    transition::Transition,
+    verdict::{Blocker, BlockerKind, Verdict},
+};
+use crate::api::{
+    Phase, Version,
+    handoff::{BY_REMOVAL, Ended, HandoffAction, Reason},
+    keys::{FINALIZER, Loaded, Slot},
+};
+
+// Words of `status.reason`.
+/// An abort under way: the node is being restored.
+pub const GIVING_BACK: &str = "GivingBack";
+pub const ABORTED: &str = "Aborted";
+pub const UNCORDONED: &str = "Uncordoned";
+pub const LEFT: &str = "Left";
+pub const HOLD: &str = "Hold";
+pub const PAUSED: &str = "PauseAfter";
+pub const AWAITING_CHOICE: &str = "AwaitingChoice";
+pub const OUT_OF_SERVICE: &str = "OutOfService";
+pub const LABEL_EDITED: &str = "LabelEdited";
+pub const DEADLINE: &str = "DeadlineExceeded";
+
+/// An abort that a running handoff answers. While the old loader label is there the node is restored; after that a person must choose.
+pub(super) fn abort(f: &Facts<'_>) -> Option<Verdict> {
+    if !choice_is_due(f) {
+        return None;
+    }
+    let held_at = f.status().and_then(|status| status.resume_at);
+    let phase = match (f.phase(), held_at) {
+        (Phase::Held, Some(next)) => next,
+        (phase, _) => phase,
+    };
+    let waits = f.status().and_then(|status| status.reason.as_ref()).is_some_and(|reason| reason.word == AWAITING_CHOICE);
+    let old_loader = f
+        .loader()
+        .filter(|loader| f.occupancy.labels.loaded.as_ref() == Some(&Loaded { version: (*loader).clone(), stopped_boot: None }));
+    match phase {
+        _ if waits => None,
+        Phase::Queued | Phase::Preflight | Phase::Cordoning | Phase::Draining | Phase::Detaching => Some(stop(f)),
+        Phase::StoppingPlugin if f.phase() == Phase::Held => Some(stop(f)),
+        Phase::StoppingPlugin | Phase::Unloading | Phase::AwaitingReboot => old_loader.map(|loader| {
+            let message = format!("aborted in {phase}; {loader} is still loaded on {} and is put back into service", f.node.name);
+            let next = Transition::new(f).reason(GIVING_BACK, &message).edit(|status| status.resume_at = None);
+            next.copy(Some(loader.as_str()), start::record_text(f)).to(Phase::Loading).put(Evidence::Fresh, message)
+        }),
+        Phase::Loading | Phase::StartingPlugin | Phase::Verifying => Some(await_choice(f, phase, None)),
+        Phase::Uncordoning | Phase::Held | Phase::Done | Phase::Failed | Phase::Aborted => None,
+    }
+}
+
+fn stop(f: &Facts<'_>) -> Verdict {
+    let message = format!("stopped by a person in {}; the module was not touched", f.phase());
+    Transition::new(f).reason(ABORTED, &message).end(Phase::Aborted).put(Evidence::Fresh, message)
+}
+
+pub(super) fn aborted_by_uncordon(f: &Facts<'_>) -> Verdict {
+    let message = format!(
+        "somebody uncordoned {} in {}: pods would come as fast as they go; the module was not touched",
+        f.node.name,
+        f.phase()
+    );
+    Transition::new(f).reason(UNCORDONED, &message).end(Phase::Aborted).put(Evidence::Fresh, message)
+}
+
+/// A person wants to stop, and that has not been turned into a way back yet.
+pub(super) fn choice_is_due(f: &Facts<'_>) -> bool {
+    f.abort_asked() && !f.is_giving_back()
+}
+
+/// After the unload nothing can be given back silently: Held until a person resumes, rolls back, or leaves.
+pub(super) fn await_choice(f: &Facts<'_>, resume_at: Phase, proof: Option<&str>) -> Verdict {
+    let from = f.run().and_then(|run| run.from.as_deref()).unwrap_or("the old version");
+    let message = format!(
+        "aborted after the module was unloaded. Choose: resume (action: Run, or attempt + 1 if it is being deleted), roll back (version: {from}, attempt + 1, action: Run), or leave the node as it is (action: Leave)"
+    );
+    let mut next = Transition::new(f);
+    if let Some(proof) = proof {
+        next = next.proof(proof);
+    }
+    next.copy(f.desired().map(Version::as_str), start::record_text(f))
+        .edit(|status| status.resume_at = Some(resume_at))
+        .to(Phase::Held)
+        .reason(AWAITING_CHOICE, &message)
+        .put(Evidence::Watched, message)
+}
+
+/// A Held handoff's way on that a person has chosen.
+pub(super) fn chosen(f: &Facts<'_>) -> Option<Verdict> {
+    if is_due_again(f) {
+        return Some(try_again(f));
+    }
+    let (status, spec) = (f.status()?, f.spec()?);
+    if status.reason.as_ref()?.word != AWAITING_CHOICE {
+        return None;
+    }
+    match spec.action {
+        HandoffAction::Leave => {
+            let message = format!("left as it is by a person; {} has no working {}", f.node.name, f.key);
+            Some(Transition::new(f).reason(LEFT, &message).end(Phase::Aborted).put(Evidence::Watched, message))
+        }
+        HandoffAction::Run if !f.abort_asked() => {
+            let next = status.resume_at.unwrap_or(Phase::Loading);
+            let resumed = Transition::new(f).edit(|status| {
+                status.reason = None;
+                status.resume_at = None;
+            });
+            Some(entering(f, resumed, next).to(next).put(Evidence::Watched, "resumed by a person"))
+        }
+        _ => None,
+    }
+}
+
+/// What must be written down before a phase begins: the copy, before Loading sets what is copied.
+pub(super) fn entering<'f, 'a>(f: &Facts<'a>, transition: Transition<'f, 'a>, next: Phase) -> Transition<'f, 'a> {
+    match f.target().filter(|_| next == Phase::Loading && f.loader().is_none()) {
+        Some(target) => {
+            let record = Loaded { version: target.clone(), stopped_boot: None };
+            transition.copy(Some(target.as_str()), Some(loaded_text(&record)))
+        }
+        None => transition,
+    }
+}
+
+pub(super) fn is_paused_before(f: &Facts<'_>, next: Phase) -> bool {
+    let ran =
+        f.status().and_then(|status| status.steps.iter().rev().find(|step| step.phase != Phase::Held).map(|step| step.phase));
+    let pauses = f.spec().map(|spec| &spec.pause_after[..]).unwrap_or_default();
+    ran.is_some_and(|phase| phase != next && pauses.contains(&phase))
+}
+
+/// A new attempt or another target makes an ended or held handoff due again.
+pub(super) fn is_due_again(f: &Facts<'_>) -> bool {
+    let (Some(spec), Some(status)) = (f.spec(), f.status()) else { return false };
+    let last = match &status.run {
+        Some(run) => Some((run.attempt, run.target.clone())),
+        None => status.history.last().map(|end| (end.attempt, end.target.clone())),
+    };
+    let Some((attempt, target)) = last else { return status.phase.is_ended() };
+    let newer = spec.attempt > attempt;
+    let elsewhere = target != spec.version && !matches!(spec.action, HandoffAction::Abort | HandoffAction::Leave);
+    if f.handoff().is_some_and(|handoff| handoff.meta.deletion.is_some()) { newer } else { newer || elsewhere }
+}
+
+fn try_again(f: &Facts<'_>) -> Verdict {
+    let at = f.now.to_string();
+    let next = Transition::new(f).edit(|status| {
+        if !status.phase.is_ended()
+            && let Some(run) = &status.run
+        {
+            let reason = Some(Reason { word: ABORTED.to_owned(), message: "another attempt was asked for".to_owned() });
+            status.history.push(Ended { attempt: run.attempt, target: run.target.clone(), phase: Phase::Aborted, reason, at });
+        }
+        status.reason = None;
+        status.resume_at = None;
+        status.conditions.clear();
+    });
+    next.to(Phase::Queued).put(Evidence::Watched, "another attempt is asked for: back to the queue")
+}
+
+pub(super) fn fail(f: &Facts<'_>, word: &str, message: String) -> Verdict {
+    let closed = f.record().is_some_and(|record| record.unschedulable) && !f.works();
+    let fate = if closed { format!(". {} stays closed and keeps its slot", f.node.name) } else { String::new() };
+    let message = format!("{message}{fate}. Retry: attempt + 1. Roll back: the old version and attempt + 1. Leave: action Leave");
+    Transition::new(f).reason(word, &message).end(Phase::Failed).put(Evidence::Watched, message)
+}
+
+/// The last step of a run: Done, or given back after an abort, or out of service.
+pub(super) fn finish(f: &Facts<'_>, proof: &str) -> Verdict {
+    let next = Transition::new(f).proof(proof);
+    if f.is_giving_back() {
+        let message =
+            format!("aborted; {} is back in service with {}", f.node.name, f.desired().map(Version::as_str).unwrap_or_default());
+        return next.reason(ABORTED, &message).end(Phase::Aborted).put(Evidence::Watched, message);
+    }
+    let removal = f.spec().is_some_and(|spec| spec.requested_by == BY_REMOVAL);
+    if f.run().is_some_and(|run| run.target.is_none()) && !removal {
+        let message = format!(
+            "out of service: {} has no version of {}. Set the label, or give the handoff a version, to bring it back",
+            f.node.name, f.key
+        );
+        return next.to(Phase::Held).reason(OUT_OF_SERVICE, &message).put(Evidence::Watched, message);
+    }
+    next.edit(|status| status.reason = None).end(Phase::Done).put(Evidence::Watched, format!("{} is done: {proof}", f.node.name))
+}
+
+pub(super) fn is_out_of_service(f: &Facts<'_>) -> bool {
+    f.phase() == Phase::Held
+        && f.status().and_then(|status| status.reason.as_ref()).is_some_and(|reason| reason.word == OUT_OF_SERVICE)
+}
+
+/// Held without a version: an end, from which a label or a new version leads on.
+pub(super) fn out_of_service(f: &Facts<'_>) -> Verdict {
+    if f.abort_asked() && !is_due_again(f) {
+        return Transition::new(f)
+            .reason(ABORTED, "ended while out of service")
+            .end(Phase::Aborted)
+            .put(Evidence::Watched, "ended while out of service");
+    }
+    ended(f)
+}
+
+/// After the end: a new attempt, a person's label, a repair, and then the node is given back.
+pub(super) fn ended(f: &Facts<'_>) -> Verdict {
+    if is_due_again(f) {
+        return try_again(f);
+    }
+    let deleted = f.handoff().is_some_and(|handoff| handoff.meta.deletion.is_some());
+    if !deleted {
+        if let Some(order) = by_hand::label_order(f) {
+            return by_hand::follow(f, order);
+        }
+        if let Some(verdict) = by_hand::automatic(f) {
+            return verdict;
+        }
+    }
+    if f.spec().is_some_and(|spec| spec.action == HandoffAction::Leave)
+        && f.phase() != Phase::Done
+        && let Some(verdict) = leave(f)
+    {
+        return verdict;
+    }
+    tidy(f).or_else(|| drop_finalizer(f)).unwrap_or_else(|| at_rest(f))
+}
+
+/// Everything that a node without a running handoff may need: a repair by the interlock, our cordon and mark off, its slot freed.
+pub(super) fn tidy(f: &Facts<'_>) -> Option<Verdict> {
+    if f.record().is_none() {
+        return release(f, "the Node does not exist any more");
+    }
+    let step = interlock::step(f, &Order::label(f));
+    match step {
+        Some(Step { rule, effect: Effect::Act(action) }) => return Some(repair(f, rule, *action)),
+        Some(Step { rule, effect: Effect::Wait { blockers, recheck } }) => {
+            let stopped = blockers.iter().any(|it| matches!(it.kind, BlockerKind::HandoffFailed | BlockerKind::HandoffHeld));
+            // An unknown version, a refused component: shown, whatever else is to be said.
+            if !stopped || rule == Rule::Unknown {
+                let ended =
+                    matches!(f.phase(), Phase::Failed | Phase::Aborted) && f.record().is_some_and(|record| !record.unschedulable);
+                let freed = if ended { release(f, "its handoff has ended and the node is open") } else { None };
+                return freed.or_else(|| Some(wait(f, blockers, recheck)));
+            }
+        }
+        None => {}
+    }
+    let ours = f.mark().is_some() || f.handoff().is_none() && f.occupancy.labels.mark.is_some();
+    let left = ours || matches!(cordon::state(f), Cordon::Ours | Cordon::Lifted | Cordon::Foreign { stale: true });
+    if left && f.works() {
+        return Some(match unstable_plugin(f) {
+            Some((blockers, recheck)) => wait(f, blockers, recheck),
+            None => open_node(f),
+        });
+    }
+    if left && !matches!(cordon::state(f), Cordon::Ours | Cordon::Open | Cordon::Foreign { stale: false }) {
+        return Some(act(NodeEdit::new(f)
+            .leave_cordon(false)
+            .fresh(format!("the cordon of {} is no longer lockkeeper's", f.node.name))));
+    }
+    let closed = f.record().is_some_and(|record| record.unschedulable);
+    if !closed || f.works() || f.phase() == Phase::Done {
+        return release(f, "no handoff runs there");
+    }
+    None
+}
+
+/// A repair is admitted like a handoff, but not held back by the budget: the node is not in service as it is.
+fn repair(f: &Facts<'_>, rule: Rule, action: Action) -> Verdict {
+    let harmless = action.evidence == Evidence::Watched || rule == Rule::DevicesBack;
+    if harmless || f.holds_slot() {
+        return act(action);
+    }
+    let busy = f.slot.map(|slot| slot.component.clone()).or_else(|| f.others.first().map(|other| other.key.to_string()));
+    if let Some(busy) = busy {
+        let message = format!("{busy} is being handed over on this node; afterwards: {}", action.why);
+        return wait(f, vec![f.on_node(BlockerKind::NodeBusy, message)], None);
+    }
+    let why = format!("admit {} for a repair: {}", f.node.name, action.why);
+    match slot_for(f) {
+        Some(slot) => act(Action { op: Op::Admit(slot), evidence: Evidence::Watched, why }),
+        None => wait(f, interlock::not_ready(f), None),
+    }
+}
+
+/// The slot that this component would take on this node.
+pub fn slot_for(f: &Facts<'_>) -> Option<Slot> {
+    let record = f.record()?;
+    Some(Slot { node: f.node.name.to_string(), node_uid: record.meta.uid.to_string(), component: f.owner() })
+}
+
+fn release(f: &Facts<'_>, why: &str) -> Option<Verdict> {
+    let slot = f.slot.filter(|_| f.holds_slot())?;
+    let why = format!("free the slot of {}: {why}", f.node.name);
+    Some(act(Action { op: Op::Release(slot.clone()), evidence: Evidence::Fresh, why }))
+}
+
+/// The node goes back into service: uncordoned if and only if the cordon is ours, with our mark off, in one patch.
+pub(super) fn open_node(f: &Facts<'_>) -> Verdict {
+    let edit = NodeEdit::new(f).unmark();
+    let (edit, why) = match cordon::state(f) {
+        Cordon::Ours => (edit.leave_cordon(true), format!("open {}: lockkeeper closed it, and it is in order", f.node.name)),
+        Cordon::Lifted | Cordon::Foreign { stale: true } => (
+            edit.leave_cordon(false),
+            format!("take lockkeeper's marks off {}; its cordon is not lockkeeper's any more", f.node.name),
+        ),
+        Cordon::Open | Cordon::Foreign { stale: false } => (edit, format!("take the handoff's mark off {}", f.node.name)),
+    };
+    act(edit.fresh(why))
+}
+
+/// A person leaves the node as it is: the cordon, if there is one, is theirs from now on.
+fn leave(f: &Facts<'_>) -> Option<Verdict> {
+    let why = format!("{} is left as it is by a person: its cordon is theirs now", f.node.name);
+    let edit = NodeEdit::new(f).unmark();
+    let edit = match cordon::state(f) {
+        Cordon::Ours | Cordon::Lifted | Cordon::Foreign { stale: true } => edit.leave_cordon(false),
+        _ => edit,
+    };
+    if f.record().is_some() && !edit.is_empty() {
+        return Some(act(edit.fresh(why)));
+    }
+    release(f, "left as it is by a person").or_else(|| drop_finalizer(f))
+}
+
+fn drop_finalizer(f: &Facts<'_>) -> Option<Verdict> {
+    let handoff = f.handoff()?;
+    let clean = f.record().is_none() || f.mark().is_none() && cordon::state(f) != Cordon::Ours && !f.holds_slot();
+    if !clean || !handoff.finalizers.iter().any(|known| &**known == FINALIZER) {
+        return None;
+    }
+    let why = format!("nothing of NodeHandoff {} is left on {}", handoff.key, f.node.name);
+    Some(act(Action { op: Op::SetHandoffFinalizer { of: f.handoff_ref()?, present: false }, evidence: Evidence::Watched, why }))
+}
+
+fn at_rest(f: &Facts<'_>) -> Verdict {
+    let status = f.status();
+    let reason = status.and_then(|status| status.reason.clone());
+    let closed = f.record().is_some_and(|record| record.unschedulable) && f.mark().is_some();
+    let deleted = f.handoff().is_some_and(|handoff| handoff.meta.deletion.is_some());
+    match f.phase() {
+        Phase::Failed if !deleted => Verdict::Failed {
+            reason: reason.unwrap_or(Reason { word: "Unknown".to_owned(), message: "its status names no reason".to_owned() }),
+        },
+        Phase::Failed | Phase::Aborted if f.mark().is_some() || closed => {
+            let message = reason.map(|reason| reason.message).unwrap_or_default();
+            let choices = "Resume: attempt + 1. Roll back: the old version, attempt + 1, action Run. Leave it: action Leave";
+            let state = if closed { "was left closed and holds its slot" } else { "has no working component" };
+            let kind = if closed { BlockerKind::NodeLeftClosed } else { BlockerKind::AwaitingChoice };
+            wait(f, vec![f.on_node(kind, format!("{} {state}: {message}. {choices}", f.node.name))], None)
+        }
+        Phase::Held => {
+            wait(f, vec![on_handoff(f, BlockerKind::HandoffHeld, reason.map(|reason| reason.message).unwrap_or_default())], None)
+        }
+        _ => Verdict::Done,
+    }
+}
+
+/// Why the component does not count as stable yet, devices included: plugin and allocatable must stay good while one process looks on.
+pub(super) fn unstable(f: &Facts<'_>) -> Option<(Vec<Blocker>, Option<Timestamp>)> {
+    if let Some(missing) = f.missing_device() {
+        return Some((vec![f.on_node(BlockerKind::Allocatable, format!("devices are not back: {missing}"))], None));
+    }
+    let devices = f.observed.allocatable_since(&f.node.name, f.key).unwrap_or(f.now);
+    unstable_since(f, devices)
+}
+
+fn unstable_plugin(f: &Facts<'_>) -> Option<(Vec<Blocker>, Option<Timestamp>)> {
+    unstable_since(f, Timestamp::MIN)
+}
+
+fn unstable_since(f: &Facts<'_>, devices: Timestamp) -> Option<(Vec<Blocker>, Option<Timestamp>)> {
+    let Some(pod) = f.ready_plugin() else { return Some((interlock::plugin_not_ready(f), None)) };
+    let blockers = interlock::not_ready(f);
+    if !blockers.is_empty() {
+        return Some((blockers, None));
+    }
+    let plugin = f.observed.plugin_ready_since(&f.node.name, f.key, &pod.meta.uid).unwrap_or(f.now);
+    let stable_for = start::policy(f).verify.stable_for;
+    let until = plugin.max(devices).checked_add(stable_for.signed()).unwrap_or(Timestamp::MAX);
+    (f.now < until).then(|| {
+        let message = format!("plugin and devices are good; they must stay so for {stable_for}, until {until}");
+        (vec![f.on_node(BlockerKind::Stabilising, message)], Some(until))
+    })
+}

@@ -1,0 +1,119 @@
+//! From a handoff's facts to the drain's next step, and what it says before anything is written. Who is evicted when is `drain`'s.
+
+use jiff::Timestamp;
+
+use super::{
+    action::{Action, Evidence, Op},
+    facts::Facts,
+    verdict::{Blocker, BlockerKind},
+};
+use crate::{
+    api::{Phase, handoff::RunPolicy},
+    drain::{self, DrainStep, order::Planned},
+    fleet::view::{ClaimReason, Claimant, ClaimantClass, Incoming, IncomingReason},
+};
+
+/// How a drain stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Drain {
+    /// No claimant is on the node. Pods that left may still have to be waited for.
+    Empty,
+    Act(Box<Action>),
+    Wait {
+        blockers: Vec<Blocker>,
+        recheck: Option<Timestamp>,
+    },
+}
+
+/// One round: everything that may be evicted now in one action, else what is waited for. A label moved by hand evicts nobody.
+pub fn step(f: &Facts<'_>) -> Drain {
+    if f.is_by_label() {
+        return leaving(f, "the version was changed by label, which evicts nobody: evict it yourself, or ask for a handoff");
+    }
+    let policy = super::start::policy(f);
+    let act = |op: Op, why: String| Drain::Act(Box::new(Action { op, evidence: Evidence::Fresh, why }));
+    match drain::step(&with(f, &policy, drain_since(f))) {
+        DrainStep::Evict { pods, why } => {
+            act(Op::Evict { pods, grace_seconds: policy.drain.grace_period }, format!("{}: {why}", f.node.name))
+        }
+        DrainStep::DeleteWithOverride { pod, why } => act(Op::DeletePod(pod), why),
+        DrainStep::Wait { blockers, recheck } => Drain::Wait { blockers, recheck },
+        // What leaves by itself is still a claimant until it has left.
+        DrainStep::Empty => leaving(f, "its DaemonSet takes it away by itself while the ready label is off"),
+    }
+}
+
+fn leaving(f: &Facts<'_>, how: &str) -> Drain {
+    let pods = f.occupancy.claimants.iter().filter(|claimant| !is_spared(claimant));
+    let blockers: Vec<Blocker> = pods
+        .map(|claimant| {
+            let why = why_it_claims(&claimant.why);
+            match claimant.pod.meta.deletion {
+                Some(deletion) => {
+                    let message = format!("{why}; it is stopping, its grace period ends at {}", deletion.at);
+                    f.on_pod(BlockerKind::Terminating, &claimant.pod, message)
+                }
+                None => f.on_pod(BlockerKind::Claimant, &claimant.pod, format!("{why}; {how}")),
+            }
+        })
+        .collect();
+    if blockers.is_empty() { Drain::Empty } else { Drain::Wait { blockers, recheck: None } }
+}
+
+/// A reboot is survived by what comes back by itself: it need not leave before.
+pub fn is_spared(claimant: &Claimant) -> bool {
+    claimant.why == ClaimReason::Reboot && matches!(claimant.class, ClaimantClass::DaemonSet { .. } | ClaimantClass::Mirror)
+}
+
+/// What will become of each claimant, before anything is written.
+pub fn plan(f: &Facts<'_>) -> Vec<Planned> {
+    let policy = super::start::policy(f);
+    drain::plan(&with(f, &policy, f.now))
+}
+
+fn with<'d>(f: &'d Facts<'_>, policy: &'d RunPolicy, since: Timestamp) -> drain::Drain<'d> {
+    drain::Drain {
+        claimants: &f.occupancy.claimants,
+        incoming: &f.occupancy.incoming,
+        budgets: f.budgets,
+        node: f.record(),
+        memory: f.observed.evictions(),
+        evicted: f.status().map(|status| &status.evicted[..]).unwrap_or_default(),
+        policy: &policy.drain,
+        overrides: f.spec().map(|spec| &spec.overrides[..]).unwrap_or_default(),
+        since,
+        now: f.now,
+    }
+}
+
+/// When draining began in this run; a claimant made later that does not mind the cordon is a replacement.
+fn drain_since(f: &Facts<'_>) -> Timestamp {
+    let steps = f.status().map(|status| &status.steps[..]).unwrap_or_default();
+    let first = steps.iter().find(|step| step.phase >= Phase::Draining).and_then(|step| step.started_at.parse().ok());
+    first.unwrap_or(f.now)
+}
+
+/// Pods without a node that may yet land here as claimants.
+pub fn incoming(f: &Facts<'_>) -> Vec<Blocker> {
+    let one = |incoming: &Incoming| {
+        let why = match &incoming.why {
+            IncomingReason::Nominated => "the scheduler nominated this node for it".to_owned(),
+            IncomingReason::VolumeSelectedNode { claim } => format!("its PersistentVolumeClaim {claim} has selected this node"),
+            IncomingReason::ClaimOnlyHere { claim } => format!("its ResourceClaim {claim} is allocated on this node only"),
+        };
+        let message = format!("on its way here: {why}. It binds or is given another node; delete it if neither happens");
+        f.on_pod(BlockerKind::PodBinding, &incoming.pod, message)
+    };
+    f.occupancy.incoming.iter().filter(|incoming| !incoming.pod.phase.is_terminal()).map(one).collect()
+}
+
+/// Why a pod is a claimant, for people.
+pub fn why_it_claims(why: &ClaimReason) -> String {
+    match why {
+        ClaimReason::Resource { name, quantity } => format!("uses {quantity} {name}"),
+        ClaimReason::Claim { claim, driver } => format!("holds ResourceClaim {claim} of {driver}"),
+        ClaimReason::UnresolvedClaim { entry } => format!("its claim {entry:?} is not resolved and may be of this driver"),
+        ClaimReason::Selector => "matches the component's podSelector".to_owned(),
+        ClaimReason::Reboot => "everything drainable leaves before the reboot".to_owned(),
+    }
+}

@@ -1,0 +1,258 @@
+//! What this process saw itself and no object records: since when a plugin is Ready, which pods left and when their processes are
+//! certainly gone, which evictions were refused. A restart starts anew, and so waits again. Pure: fed with pictures and results.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    api::{BootId, ComponentKey, NodeName, ObjectKey, Uid},
+    drain::EvictionMemory,
+    fleet::{
+        records::{ContainerState, PodRecord, Str},
+        view::{FleetView, NodeList, NodeView, Occupancy},
+    },
+};
+
+/// The grace of a pod that says nothing else, and so the time after a start in which a pod deleted by force may still run.
+pub const DEFAULT_GRACE: SignedDuration = SignedDuration::from_secs(30);
+const FORGET_AFTER: SignedDuration = SignedDuration::from_mins(10);
+
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// The first complete picture.
+    since: Option<Timestamp>,
+    list: Option<Arc<NodeList>>,
+    nodes: Vec<NodeSeen>,
+    evictions: EvictionMemory,
+    reported: BTreeMap<ComponentKey, Timestamp>,
+}
+
+#[derive(Debug, Clone)]
+pub struct NodeSeen {
+    view: Arc<NodeView>,
+    departed: Vec<Departed>,
+    components: BTreeMap<ComponentKey, Seen>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Seen {
+    plugin_ready: Option<(Uid, Timestamp)>,
+    allocatable: Option<Timestamp>,
+}
+
+/// A pod that used the component and whose object is no longer there. Its processes may outlive it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Departed {
+    pub pod: ObjectKey,
+    pub uid: Uid,
+    /// When its absence was first seen.
+    pub at: Timestamp,
+    /// When its grace has passed; `at` itself if it was seen to have ended.
+    pub clear_at: Timestamp,
+    boot: BootId,
+    /// The node's Lease when it was last seen: another one shows that the kubelet lives.
+    lease: Option<Str>,
+}
+
+/// Why departed pods do not count as gone yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NotGone {
+    pub pod: ObjectKey,
+    /// None: until the node's Lease is renewed.
+    pub until: Option<Timestamp>,
+}
+
+impl Observed {
+    /// Takes in a picture. Returns the names of nodes whose view has changed since the last one.
+    pub fn observe(&mut self, view: &FleetView) -> Vec<NodeName> {
+        if !view.synced {
+            return Vec::new();
+        }
+        self.since.get_or_insert(view.now);
+        if self.list.as_ref().is_some_and(|list| Arc::ptr_eq(list, &view.nodes)) {
+            return Vec::new();
+        }
+        let mut changed = Vec::new();
+        let mut old = std::mem::take(&mut self.nodes).into_iter().peekable();
+        let mut nodes = Vec::with_capacity(view.nodes.len());
+        for node in view.nodes.iter() {
+            while let Some(gone) = old.next_if(|seen| seen.view.name < node.name) {
+                changed.push(gone.view.name.clone());
+            }
+            match old.next_if(|seen| seen.view.name == node.name) {
+                Some(seen) if Arc::ptr_eq(&seen.view, node) => nodes.push(seen),
+                Some(mut seen) => {
+                    seen.update(node, view.now);
+                    changed.push(node.name.clone());
+                    nodes.push(seen);
+                }
+                None => {
+                    changed.push(node.name.clone());
+                    nodes.push(NodeSeen::first(node, view.now));
+                }
+            }
+        }
+        changed.extend(old.map(|gone| gone.view.name.clone()));
+        self.nodes = nodes;
+        self.list = Some(view.nodes.clone());
+        // UIDs are never used twice, so that what is remembered too long does no harm; only its size does.
+        if self.evictions.len() > 1024 {
+            let exists: BTreeSet<&Uid> = view.nodes.iter().flat_map(|node| &node.pods).map(|pod| &pod.meta.uid).collect();
+            self.evictions.prune(|uid| exists.contains(uid));
+        }
+        changed
+    }
+
+    /// What became of evictions; one memory for all handoffs.
+    pub fn evictions(&self) -> &EvictionMemory {
+        &self.evictions
+    }
+
+    /// To record an answer in: `drain::eviction::classify` says what it means.
+    pub fn evictions_mut(&mut self) -> &mut EvictionMemory {
+        &mut self.evictions
+    }
+
+    /// The component's status was written.
+    pub fn reported(&mut self, component: &ComponentKey, now: Timestamp) {
+        self.reported.insert(component.clone(), now);
+    }
+
+    pub fn last_report(&self, component: &ComponentKey) -> Option<Timestamp> {
+        self.reported.get(component).copied()
+    }
+
+    /// When the first complete picture came.
+    pub fn since(&self) -> Option<Timestamp> {
+        self.since
+    }
+
+    fn node(&self, name: &NodeName) -> Option<&NodeSeen> {
+        self.nodes.binary_search_by(|seen| seen.view.name.cmp(name)).ok().and_then(|at| self.nodes.get(at))
+    }
+
+    /// Since when this process has seen this very plugin pod Ready without a break.
+    pub fn plugin_ready_since(&self, node: &NodeName, component: &ComponentKey, pod: &Uid) -> Option<Timestamp> {
+        let (uid, since) = self.node(node)?.components.get(component)?.plugin_ready.as_ref()?;
+        (uid == pod).then_some(*since)
+    }
+
+    /// Since when this process has seen the component's allocatable devices unchanged.
+    pub fn allocatable_since(&self, node: &NodeName, component: &ComponentKey) -> Option<Timestamp> {
+        self.node(node)?.components.get(component)?.allocatable
+    }
+
+    /// The first pod that has left the node but does not count as gone: no Lease renewed since, or its grace has not passed. `fresh` may be
+    /// newer than the last picture.
+    pub fn not_gone(&self, fresh: &NodeView, now: Timestamp) -> Option<NotGone> {
+        let record = fresh.record.as_ref()?;
+        let seen = self.node(&fresh.name)?;
+        let lease = fresh.lease.as_ref().map(|lease| &lease.meta.resource_version);
+        // What the fresh read shows missing has only just been seen to leave.
+        let missing = if std::ptr::eq(&*seen.view, fresh) { Vec::new() } else { departures(&seen.view, fresh, now) };
+        seen.departed.iter().chain(&missing).filter(|departed| departed.boot == record.boot_id).find_map(|departed| {
+            if lease.is_none() || lease == departed.lease.as_ref() {
+                return Some(NotGone { pod: departed.pod.clone(), until: None });
+            }
+            (now < departed.clear_at).then(|| NotGone { pod: departed.pod.clone(), until: Some(departed.clear_at) })
+        })
+    }
+
+    /// This pod used a component on the node and has left it.
+    pub fn has_left(&self, node: &NodeName, uid: &str) -> bool {
+        self.node(node).is_some_and(|seen| seen.departed.iter().any(|departed| departed.uid == *uid))
+    }
+
+    /// Until then a pod deleted by force before this process looked may still run.
+    pub fn blind_until(&self) -> Option<Timestamp> {
+        self.since?.checked_add(DEFAULT_GRACE).ok()
+    }
+}
+
+impl NodeSeen {
+    fn first(view: &Arc<NodeView>, now: Timestamp) -> Self {
+        let mut seen = Self { view: view.clone(), departed: Vec::new(), components: BTreeMap::new() };
+        seen.components = seen.look(view, now);
+        seen
+    }
+
+    fn update(&mut self, view: &Arc<NodeView>, now: Timestamp) {
+        self.departed.retain(|departed| now.duration_since(departed.clear_at) < FORGET_AFTER);
+        self.departed.extend(departures(&self.view, view, now));
+        self.components = self.look(view, now);
+        self.view = view.clone();
+    }
+
+    fn look(&self, view: &NodeView, now: Timestamp) -> BTreeMap<ComponentKey, Seen> {
+        let look = |(key, occupancy): (&ComponentKey, &Arc<Occupancy>)| {
+            let before = self.components.get(key);
+            let plugin_ready = ready_plugin(occupancy).map(|pod| {
+                let kept = before.and_then(|seen| seen.plugin_ready.as_ref()).filter(|(uid, _)| *uid == pod.meta.uid);
+                (pod.meta.uid.clone(), kept.map_or(now, |(_, since)| *since))
+            });
+            let old = self.view.components.get(key);
+            let same = old.is_some_and(|old| old.allocatable == occupancy.allocatable && old.slices == occupancy.slices);
+            let allocatable = before.and_then(|seen| seen.allocatable).filter(|_| same).unwrap_or(now);
+            (key.clone(), Seen { plugin_ready, allocatable: Some(allocatable) })
+        };
+        view.components.iter().map(look).collect()
+    }
+}
+
+/// The plugin pod of the version that the plugin label names, if it is Ready and stays.
+pub fn ready_plugin(occupancy: &Occupancy) -> Option<&Arc<PodRecord>> {
+    let version = occupancy.labels.plugin.as_ref()?;
+    occupancy.plugin_pods.iter().find(|pod| {
+        pod.meta.deletion.is_none()
+            && pod.ready.is_true()
+            && !pod.phase.is_terminal()
+            && pod.labels.get(crate::api::keys::VERSION).is_some_and(|label| **label == *version.as_str())
+    })
+}
+
+fn departures(old: &NodeView, new: &NodeView, now: Timestamp) -> Vec<Departed> {
+    let Some(boot) = old.record.as_ref().map(|record| record.boot_id.clone()) else { return Vec::new() };
+    let lease = old.lease.as_ref().map(|lease| lease.meta.resource_version.clone());
+    let mut departed: Vec<Departed> = Vec::new();
+    for occupancy in old.components.values() {
+        let users = occupancy.claimants.iter().map(|claimant| &claimant.pod);
+        let own = occupancy.loader_pods.iter().chain(&occupancy.plugin_pods).chain(&occupancy.unload_pods);
+        for pod in users.chain(own) {
+            let stays = new
+                .pods
+                .binary_search_by(|other| key_of(other).cmp(&key_of(pod)))
+                .is_ok_and(|at| new.pods.get(at).is_some_and(|other| other.meta.uid == pod.meta.uid));
+            if !stays && !departed.iter().any(|other| other.uid == pod.meta.uid) {
+                departed.push(Departed {
+                    pod: pod.key.clone(),
+                    uid: pod.meta.uid.clone(),
+                    at: now,
+                    clear_at: if has_ended(pod) { now } else { now.checked_add(grace(pod)).unwrap_or(Timestamp::MAX) },
+                    boot: boot.clone(),
+                    lease: lease.clone(),
+                });
+            }
+        }
+    }
+    departed
+}
+
+fn key_of(pod: &PodRecord) -> (&str, &str) {
+    (&pod.key.namespace, &pod.key.name)
+}
+
+/// The kubelet reported that nothing of it runs any more.
+pub fn has_ended(pod: &PodRecord) -> bool {
+    let containers = pod.extra.as_ref().map(|extra| &extra.containers[..]).unwrap_or_default();
+    let all = !containers.is_empty() && containers.iter().all(|it| matches!(it.state, ContainerState::Terminated { .. }));
+    pod.phase.is_terminal() || all
+}
+
+fn grace(pod: &PodRecord) -> SignedDuration {
+    let own = pod.extra.as_ref().and_then(|extra| extra.grace).map_or(DEFAULT_GRACE, SignedDuration::from_secs);
+    pod.meta.deletion.map_or(own, |deletion| own.max(SignedDuration::from_secs(deletion.grace)))
+}

@@ -1,0 +1,191 @@
+//! What one component on one node adds to the fleet's counts: small, comparable, made once per changed node.
+
+use jiff::Timestamp;
+
+use super::{
+    cordon::{self, Cordon},
+    ending,
+    facts::Facts,
+    verdict::{BlockerKind, Verdict},
+};
+use crate::api::{
+    Phase, Version,
+    handoff::{BY_INSTALL, BY_LABEL},
+};
+
+/// How a handoff came to be, as far as the budget cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A running handoff that lost its slot.
+    Resumed,
+    /// Counts against the budget and is not held back by it.
+    Label,
+    /// Takes nothing out of service, and so does not count.
+    Install,
+    Ordered,
+}
+
+/// Where a node stands with a component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// No handoff, or one that has ended well.
+    Idle,
+    Queued {
+        position: Option<i32>,
+    },
+    Running,
+    Failed,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contribution {
+    /// Place of the component in the sorted list of components.
+    pub component: usize,
+    pub standing: Standing,
+    pub kind: Kind,
+    pub selected: bool,
+    /// Labels, record or pods of the component are on the node.
+    pub occupied: bool,
+    /// The version that the node runs, ready.
+    pub runs: Option<Version>,
+    /// What its handoff heads for.
+    pub target: Option<Version>,
+    /// A person's turn, or somebody else's.
+    pub blocked: bool,
+    pub unknown: bool,
+    /// Its cordon is ours.
+    pub closed: bool,
+    /// Cordoned by others, or not Ready.
+    pub foreign: bool,
+    /// When its last handoff ended, unless that was of a label or an install.
+    pub ended: Option<Timestamp>,
+}
+
+pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contribution {
+    let labels = &f.occupancy.labels;
+    let spec = f.spec();
+    let by = spec.map(|spec| spec.requested_by.as_str()).unwrap_or_default();
+    let phase = f.handoff().map(|_| f.phase());
+    let cordon = cordon::state(f);
+    let resumed = phase.is_some_and(|phase| !phase.is_ended() && phase != Phase::Queued)
+        && !ending::is_out_of_service(f)
+        && !f.holds_slot();
+    let ready = f.works() && labels.ready == labels.plugin;
+    Contribution {
+        component,
+        standing: match phase {
+            None | Some(Phase::Done | Phase::Aborted) => Standing::Idle,
+            Some(Phase::Failed) => Standing::Failed,
+            Some(Phase::Queued) => Standing::Queued { position: spec.and_then(|spec| spec.position) },
+            Some(_) if ending::is_out_of_service(f) => Standing::Idle,
+            Some(_) => Standing::Running,
+        },
+        kind: match by {
+            _ if resumed => Kind::Resumed,
+            BY_LABEL => Kind::Label,
+            BY_INSTALL
+                if f.run().is_none_or(|run| run.from.is_none())
+                    && f.loaded().is_none_or(|loaded| f.target().as_ref() == Some(loaded)) =>
+            {
+                Kind::Install
+            }
+            _ => Kind::Ordered,
+        },
+        selected: f.occupancy.selected && f.record().is_some(),
+        occupied: labels.desired.is_some()
+            || labels.loader.is_some()
+            || labels.plugin.is_some()
+            || labels.loaded.is_some()
+            || labels.mark.is_some()
+            || !f.occupancy.loader_pods.is_empty()
+            || !f.occupancy.plugin_pods.is_empty(),
+        runs: labels.plugin.clone().filter(|_| ready),
+        target: f.target(),
+        blocked: is_blocked(verdict),
+        unknown: matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|it| matches!(it.kind, BlockerKind::UnknownVersion | BlockerKind::LabelGarbage | BlockerKind::Anomaly))),
+        closed: cordon == Cordon::Ours,
+        foreign: matches!(cordon, Cordon::Foreign { .. }) || f.record().is_some_and(|record| !record.ready.is_true()),
+        ended: match (phase, by) {
+            (_, BY_LABEL | BY_INSTALL) => None,
+            (Some(Phase::Done | Phase::Failed | Phase::Aborted), _) if f.run().is_some() => Some(f.phase_since()),
+            _ => None,
+        },
+    }
+}
+
+/// It waits for a person or for others, and not merely for its turn or for something under way.
+fn is_blocked(verdict: &Verdict) -> bool {
+    use BlockerKind::*;
+    let Verdict::Wait(wait) = verdict else { return false };
+    wait.blockers.iter().any(|blocker| {
+        !matches!(
+            blocker.kind,
+            QueuedBehind
+                | BudgetSpent
+                | FailureBudgetSpent
+                | Soaking
+                | Canary
+                | OutsideWindow
+                | Paused
+                | NodeBusy
+                | NoLease
+                | StaleView
+                | Terminating
+                | Allocatable
+                | PluginPod
+                | LoaderPod
+                | UnloadPod
+                | LoaderNotReady
+                | PluginNotReady
+                | Stabilising
+                | Throttled
+                | DisruptionBudgetLag
+                | HandoffFailed
+        )
+    })
+}
+
+/// Sums over the fleet for one component.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tally {
+    pub total: u32,
+    pub current: u32,
+    pub queued: u32,
+    pub running: u32,
+    pub blocked: u32,
+    pub failed: u32,
+    pub unknown: u32,
+    pub occupied: u32,
+    pub foreign: u32,
+    /// Nodes by the version that they run, ready.
+    pub versions: std::collections::BTreeMap<Version, u32>,
+    pub last_end: Option<Timestamp>,
+}
+
+impl Tally {
+    pub fn add(&mut self, it: &Contribution, aim: Option<&str>) {
+        if it.selected {
+            self.total += 1;
+            self.foreign += u32::from(it.foreign && !it.closed);
+        }
+        if let Some(version) = &it.runs {
+            match self.versions.get_mut(version) {
+                Some(count) => *count += 1,
+                None => {
+                    self.versions.insert(version.clone(), 1);
+                }
+            }
+            self.current += u32::from(it.selected && aim == Some(version.as_str()) && it.standing == Standing::Idle);
+        }
+        match it.standing {
+            Standing::Idle => {}
+            Standing::Queued { .. } => self.queued += 1,
+            Standing::Running => self.running += 1,
+            Standing::Failed => self.failed += 1,
+        }
+        self.blocked += u32::from(it.blocked);
+        self.unknown += u32::from(it.unknown);
+        self.occupied += u32::from(it.occupied);
+        self.last_end = self.last_end.max(it.ended);
+    }
+}

@@ -1,0 +1,147 @@
+//! Every change of a handoff's status: from phase to phase, with steps, proofs, history and conditions. Each is one write.
+
+use super::{
+    action::{Action, Evidence, Op},
+    facts::Facts,
+    phases,
+    verdict::{Blocker, Verdict},
+};
+use crate::{
+    api::{
+        NodeHandoffStatus, Phase,
+        component::Condition,
+        handoff::{BlockerRecord, Ended, NodeCopy, Proof, Reason, Step},
+    },
+    fleet::records::HandoffRecord,
+};
+
+const STEPS_KEPT: usize = 64;
+const PROOFS_KEPT: usize = 32;
+const HISTORY_KEPT: usize = 10;
+
+/// A status in the making.
+pub struct Transition<'f, 'a> {
+    facts: &'f Facts<'a>,
+    status: NodeHandoffStatus,
+}
+
+impl<'f, 'a> Transition<'f, 'a> {
+    pub fn new(facts: &'f Facts<'a>) -> Self {
+        Self { facts, status: facts.status().cloned().unwrap_or_default() }
+    }
+
+    /// Enters a phase: the running step ends, the blockers are over.
+    pub fn to(mut self, phase: Phase) -> Self {
+        let now = self.facts.now.to_string();
+        if let Some(last) = self.status.steps.last_mut()
+            && last.finished_at.is_none()
+        {
+            last.finished_at = Some(now.clone());
+        }
+        if !phase.is_ended() && phase != Phase::Queued {
+            self.status.steps.push(Step { phase, started_at: now.clone(), finished_at: None });
+        }
+        let excess = self.status.steps.len().saturating_sub(STEPS_KEPT);
+        self.status.steps.drain(..excess);
+        self.status.phase = phase;
+        self.status.phase_since = Some(now);
+        self.status.blockers.clear();
+        self
+    }
+
+    /// An observed fact that ended the phase which is being left. Call it before [`Self::to`].
+    pub fn proof(mut self, fact: impl Into<String>) -> Self {
+        let phase = self.facts.phase();
+        self.status.proofs.push(Proof { phase, fact: fact.into(), at: self.facts.now.to_string() });
+        let excess = self.status.proofs.len().saturating_sub(PROOFS_KEPT);
+        self.status.proofs.drain(..excess);
+        self
+    }
+
+    pub fn reason(mut self, word: &str, message: impl Into<String>) -> Self {
+        self.status.reason = Some(Reason { word: word.to_owned(), message: message.into() });
+        self
+    }
+
+    pub fn edit(mut self, change: impl FnOnce(&mut NodeHandoffStatus)) -> Self {
+        change(&mut self.status);
+        self
+    }
+
+    /// The copy of D and R that a node made again gets back.
+    pub fn copy(mut self, desired: Option<&str>, loaded: Option<String>) -> Self {
+        let copy = NodeCopy { desired: desired.map(str::to_owned), loaded };
+        self.status.copy = (copy != NodeCopy::default()).then_some(copy);
+        self
+    }
+
+    /// The attempt is over: it goes to the history, and the conditions say how it ended.
+    pub fn end(self, phase: Phase) -> Self {
+        let facts = self.facts;
+        let mut next = self.to(phase);
+        let status = &mut next.status;
+        let ended = Ended {
+            attempt: status.run.as_ref().map_or_else(|| facts.spec().map_or(1, |spec| spec.attempt), |run| run.attempt),
+            target: status
+                .run
+                .as_ref()
+                .map_or_else(|| facts.spec().and_then(|spec| spec.version.clone()), |run| run.target.clone()),
+            phase,
+            reason: status.reason.clone(),
+            at: facts.now.to_string(),
+        };
+        status.history.push(ended);
+        let excess = status.history.len().saturating_sub(HISTORY_KEPT);
+        status.history.drain(..excess);
+        status.resume_at = None;
+        let (word, message) = match (&status.reason, phase) {
+            (Some(reason), _) => (reason.word.clone(), reason.message.clone()),
+            (None, _) => (phase.to_string(), phases::info(phase).does.to_owned()),
+        };
+        set_condition(facts, status, "Complete", phase == Phase::Done, &word, &message);
+        set_condition(facts, status, "Failed", phase == Phase::Failed, &word, &message);
+        next
+    }
+
+    pub fn put(mut self, evidence: Evidence, why: impl Into<String>) -> Verdict {
+        let Some(of) = self.facts.handoff_ref() else { return Verdict::Done };
+        self.status.observed_generation = self.facts.handoff().map(|handoff| handoff.generation);
+        let op = Op::PutHandoffStatus { of, status: Box::new(self.status) };
+        Verdict::Act(Box::new(Action { op, evidence, why: why.into() }))
+    }
+}
+
+fn set_condition(f: &Facts<'_>, status: &mut NodeHandoffStatus, kind: &str, is: bool, reason: &str, message: &str) {
+    let value = if is { "True" } else { "False" };
+    let before = status.conditions.iter().find(|known| known.kind == kind && known.status == value);
+    let condition = Condition {
+        kind: kind.to_owned(),
+        status: value.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: before
+            .map_or_else(|| super::patch::whole_seconds(f.now), |known| known.last_transition_time.clone()),
+        observed_generation: f.handoff().map(|handoff| handoff.generation),
+    };
+    status.conditions.retain(|known| known.kind != kind);
+    status.conditions.push(condition);
+}
+
+/// Blockers as the status keeps them.
+pub fn recorded(blockers: &[Blocker]) -> Vec<BlockerRecord> {
+    const KEPT: usize = 8;
+    let one = |blocker: &Blocker| BlockerRecord {
+        kind: blocker.kind.word(),
+        object: blocker.object.to_string(),
+        message: blocker.message.clone(),
+        since: blocker.since.to_string(),
+    };
+    blockers.iter().take(KEPT).map(one).collect()
+}
+
+/// The status names other blockers (by kind and object) than these.
+pub fn differs(record: &HandoffRecord, blockers: &[Blocker]) -> bool {
+    let wanted = recorded(blockers);
+    let known = &record.status.blockers;
+    wanted.len() != known.len() || wanted.iter().zip(known).any(|(a, b)| (&a.kind, &a.object) != (&b.kind, &b.object))
+}
