@@ -217,12 +217,23 @@ pub fn decide_fleet(
     }
 }
 
-/// The second look: one subject, on a view in which what the action rests on was read just now. `admission` is the queue's answer from
-/// [`Decisions::queue`]. Act only if the result is the same action: [`Action::is_same_as`].
-pub fn decide_one(view: &FleetView, subject: &Subject, observed: &Observed, context: &Context, queue: &Queue) -> Option<Verdict> {
+/// The second look: one subject, on what was read just now. `fresh` is the node made from fresh reads (None: the view's); for other
+/// subjects the view itself must hold what was read. `queue` is [`Decisions::queue`]. Act only if the result is the same action, and then
+/// send that one: [`Action::is_same_as`].
+pub fn decide_one(
+    view: &FleetView,
+    fresh: Option<&NodeView>,
+    subject: &Subject,
+    observed: &Observed,
+    context: &Context,
+    queue: &Queue,
+) -> Option<Verdict> {
     match subject {
         Subject::Occupancy { component, node } => {
-            let node = view.node(node)?;
+            let node = match fresh {
+                Some(fresh) => fresh,
+                None => view.node(node)?,
+            };
             let keys: Vec<&ComponentKey> = view.components.keys().collect();
             let (stale, _) = staleness(view);
             let scene = Scene { view, observed, context, stale: stale.as_deref(), keys: &keys };
