@@ -56,6 +56,20 @@ pub enum Written {
     },
 }
 
+impl std::fmt::Display for Written {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Applied(_) => f.write_str("done"),
+            Self::Conflict { message } => write!(f, "it has changed meanwhile ({message}); look again"),
+            Self::Gone => f.write_str("it does not exist any more"),
+            Self::AlreadyExists => f.write_str("it exists already"),
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::Unknown { message, .. } => write!(f, "whether it was done is not known ({message}); look again"),
+            Self::NotSent { why } => write!(f, "not sent: {why}"),
+        }
+    }
+}
+
 impl Written {
     /// A stable word for metrics and logs.
     pub fn word(&self) -> &'static str {

@@ -5,8 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 
 use crate::{
-    fleet::view::FleetView,
-    handoff::{action::Subject, verdict::Verdict},
+    api::{ComponentKey, NodeName},
+    fleet::{
+        follow::Fleet,
+        view::{ClusterInfo, FleetView},
+    },
+    handoff::{action::Subject, decide::Decisions, verdict::Verdict},
 };
 
 /// The latest picture. Cheap to clone; replaced as a whole, never changed.
@@ -14,11 +18,65 @@ use crate::{
 pub struct Picture {
     pub fleet: Arc<FleetView>,
     /// Verdicts by subject; a subject without one needs nothing.
-    pub verdicts: Arc<BTreeMap<Subject, Verdict>>,
+    pub verdicts: Verdicts,
     /// Queue per component: nodes in the order in which they will be taken.
-    pub queues: Arc<BTreeMap<crate::api::ComponentKey, Vec<crate::api::NodeName>>>,
+    pub queues: Arc<Queues>,
     pub mode: Mode,
     pub leadership: LeadershipView,
+}
+
+impl Picture {
+    /// Before anything is known.
+    pub fn empty(cluster: Arc<ClusterInfo>, mode: Mode) -> Self {
+        Self {
+            fleet: Fleet::new((*cluster).clone()).project(Timestamp::UNIX_EPOCH),
+            verdicts: Verdicts::default(),
+            queues: Arc::default(),
+            mode,
+            leadership: LeadershipView::default(),
+        }
+    }
+}
+
+/// By component, the nodes in the order in which they will be taken.
+pub type Queues = BTreeMap<ComponentKey, Vec<NodeName>>;
+
+/// The verdicts of one picture. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum Verdicts {
+    /// As the engine decided them.
+    Decided(Arc<Decisions>),
+    /// Made by hand, for tests.
+    Listed(Arc<BTreeMap<Subject, Verdict>>),
+}
+
+impl Default for Verdicts {
+    fn default() -> Self {
+        Self::Listed(Arc::default())
+    }
+}
+
+impl From<BTreeMap<Subject, Verdict>> for Verdicts {
+    fn from(listed: BTreeMap<Subject, Verdict>) -> Self {
+        Self::Listed(Arc::new(listed))
+    }
+}
+
+impl Verdicts {
+    pub fn get(&self, subject: &Subject) -> Option<&Verdict> {
+        match self {
+            Self::Decided(decisions) => decisions.verdict(subject),
+            Self::Listed(listed) => listed.get(subject),
+        }
+    }
+
+    /// All of them, in the order of subjects.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = (Subject, &Verdict)> + '_> {
+        match self {
+            Self::Decided(decisions) => Box::new(decisions.iter()),
+            Self::Listed(listed) => Box::new(listed.iter().map(|(subject, verdict)| (subject.clone(), verdict))),
+        }
+    }
 }
 
 /// How this process takes part.
@@ -39,6 +97,8 @@ pub struct LeadershipView {
     pub ours: bool,
     pub epoch: i64,
     pub until: Option<Timestamp>,
+    /// Why the Lease cannot be read or written.
+    pub problem: Option<String>,
 }
 
 /// One API write, for the Log screen: what was sent, and what a person would have typed.

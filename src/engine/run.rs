@@ -14,14 +14,13 @@ use super::{
     brain::Brain,
     execute::{Executed, execute},
     intent::{Intent, IntentOutcome},
-    look_again::look_again,
+    look_again::{Second, look_again},
     picture::{LeadershipView, Mode, Picture},
     request,
 };
 use crate::{
     cluster::{
         Cluster, Writer,
-        fresh::Fresh,
         lease::{Config as LeaseConfig, Keeper},
         watch::{Pace, Signal, Watches},
     },
@@ -151,10 +150,17 @@ struct Loop {
 struct Finished {
     subject: Subject,
     action: Action,
-    /// None: the second look decided otherwise, and nothing was sent.
-    executed: Option<Executed>,
+    end: End,
     /// Facts read on the way, newer than the watches.
-    fresh: Vec<Fresh>,
+    read: Vec<Record>,
+}
+
+enum End {
+    Sent(Executed),
+    /// Fresh facts decided otherwise; nothing was sent.
+    Other,
+    /// Fresh facts could not be had; nothing was sent.
+    Unread(String),
 }
 
 impl Loop {
@@ -202,7 +208,7 @@ impl Loop {
     fn think(&mut self) {
         let leadership = self.keeper.as_ref().and_then(Keeper::leadership);
         let now = self.cluster.clock().now();
-        self.brain.think(now, leadership.as_ref().map(|held| held.epoch), self.watches.board());
+        self.brain.think(now, leadership.as_ref().map(|held| held.epoch));
         let leadership = self.leadership_view();
         let picture = self.brain.picture(self.options.mode, leadership);
         self.shown.send_replace(picture);
@@ -216,6 +222,7 @@ impl Loop {
                     holder: standing.holder.map(|holder| holder.to_string()),
                     ours: standing.ours,
                     epoch: standing.epoch,
+                    until: None,
                     problem: standing.problem,
                 }
             }
@@ -238,16 +245,20 @@ impl Loop {
             let (view, mind) = (self.brain.view(), self.brain.mind());
             let (cluster, writer, keeper) = (self.cluster.clone(), writer.clone(), keeper.clone());
             self.running.push(Box::pin(async move {
-                let mut fresh = Vec::new();
-                let chosen = match action.evidence {
-                    Evidence::Watched => Some(action.clone()),
-                    evidence => look_again(&cluster, &mind, &subject, &action, evidence, &mut fresh).await,
+                let mut read = Vec::new();
+                let second = match action.evidence {
+                    Evidence::Watched => Second::Same(Box::new(action.clone())),
+                    _ => look_again(&cluster, &mind, &subject, &action, &mut read).await,
                 };
-                let executed = match &chosen {
-                    Some(action) => Some(execute(&writer, Some(&keeper), &view, action).await),
-                    None => None,
+                let (action, end) = match second {
+                    Second::Same(action) => {
+                        let executed = execute(&writer, Some(&keeper), &view, &action).await;
+                        (*action, End::Sent(executed))
+                    }
+                    Second::Other => (action, End::Other),
+                    Second::Unread(why) => (action, End::Unread(why)),
                 };
-                Finished { subject, action: chosen.unwrap_or(action), executed, fresh }
+                Finished { subject, action, end, read }
             }));
         }
     }
@@ -284,8 +295,12 @@ impl Loop {
 
     fn take_in(&mut self, signal: Signal) {
         match signal {
-            Signal::Event { kind, event } => self.brain.apply(kind, event),
-            Signal::Health(_) => self.brain.health_changed(),
+            Signal::Change(change) => self.brain.apply(change),
+            Signal::Health(kind) => {
+                if let Some(health) = self.watches.board().of(kind) {
+                    self.brain.health_changed(kind, health);
+                }
+            }
         }
     }
 
@@ -301,14 +316,23 @@ impl Loop {
     fn finish(&mut self, finished: Finished) {
         self.busy.remove(&finished.subject);
         let now = self.cluster.clock().now();
-        for fresh in finished.fresh {
-            self.brain.learn_fresh(fresh);
+        self.brain.learn_records(finished.read);
+        let (subject, action) = (&finished.subject, &finished.action);
+        match finished.end {
+            End::Sent(executed) => {
+                let outcome = executed.results.first().map_or("Nothing", |done| done.written.word());
+                tracing::info!(?subject, why = %action.why, outcome, "acted");
+                self.brain.learn(subject, action, executed, now);
+            }
+            End::Other => {
+                tracing::info!(?subject, why = %action.why, "not done: fresh facts say otherwise");
+                self.brain.not_sent(subject, now);
+            }
+            End::Unread(problem) => {
+                tracing::warn!(?subject, why = %action.why, problem, "not done: fresh facts cannot be read");
+                self.brain.not_sent(subject, now);
+            }
         }
-        let Some(executed) = finished.executed else {
-            self.brain.decided_otherwise(&finished.subject, now);
-            return;
-        };
-        self.brain.learn(&finished.subject, &finished.action, executed, now);
     }
 
     /// A person's request: planned on what is known, then written without the Lease, since it touches specs only.

@@ -396,10 +396,10 @@ pub fn scene_of(parts: &[(ComponentKey, Vec<NodeBuilder>)]) -> Scene {
     };
     let picture = Picture {
         fleet: Arc::new(fleet),
-        verdicts: Arc::new(verdicts),
+        verdicts: verdicts.into(),
         queues: Arc::new(queues),
         mode: Mode::Engine,
-        leadership: LeadershipView { holder: Some("ada@laptop".into()), ours: true, epoch: 3, until: None },
+        leadership: LeadershipView { holder: Some("ada@laptop".into()), ours: true, epoch: 3, until: None, problem: None },
     };
     Scene { picture }
 }
@@ -430,7 +430,8 @@ impl Scene {
     }
 
     pub fn led_by(mut self, holder: Option<&str>) -> Self {
-        self.picture.leadership = LeadershipView { holder: holder.map(str::to_owned), ours: false, epoch: 3, until: None };
+        self.picture.leadership =
+            LeadershipView { holder: holder.map(str::to_owned), ours: false, epoch: 3, until: None, problem: None };
         self
     }
 }

@@ -177,7 +177,7 @@ impl Sample {
         };
         Picture {
             fleet: Arc::new(fleet),
-            verdicts: Arc::new(self.verdicts),
+            verdicts: self.verdicts.into(),
             queues: Arc::new(BTreeMap::from([(gpu(), self.queue)])),
             mode: Mode::ReadOnly,
             leadership: LeadershipView { holder: Some("lockkeeper-1".into()), ..LeadershipView::default() },

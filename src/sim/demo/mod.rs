@@ -2,8 +2,8 @@
 
 pub mod baseline;
 pub mod chaos;
-//pub mod headless;
-//pub mod supervisor;
+pub mod headless;
+pub mod supervisor;
 
 use serde::Serialize;
 

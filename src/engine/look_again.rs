@@ -1,0 +1,138 @@
+//! The second look: before anything destructive, the facts are read from the API server and decided upon again. Only the same decision is carried out.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::brain::Mind;
+use crate::{
+    api::{NodeName, ObjectKey},
+    cluster::{
+        Cluster,
+        call::Call,
+        fresh::{self, FreshNode, Wanted},
+        kinds::served,
+    },
+    drain::{claimants::Claims, incoming::VolumeClaims},
+    fleet::{
+        event::{Kind, Record},
+        occupancy::NodeFacts,
+        records::HandoffRecord,
+        view::NodeView,
+    },
+    handoff::{
+        action::{Action, Evidence, Op, Subject},
+        verdict::Verdict,
+    },
+};
+
+/// Between two reads of which both must say the same: a binding under way becomes visible.
+const BETWEEN: Duration = Duration::from_millis(500);
+
+/// What the second look says.
+#[derive(Debug)]
+pub enum Second {
+    /// The same decision on fresh facts, with their resource versions.
+    Same(Box<Action>),
+    /// Another decision; nothing is sent.
+    Other,
+    /// The facts could not be read; nothing is sent.
+    Unread(String),
+}
+
+/// Looks again, as often as the evidence asks. Everything read goes to `read`, so that the stores know it before the watches tell.
+pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first: &Action, read: &mut Vec<Record>) -> Second {
+    match subject {
+        Subject::Occupancy { component, node } => {
+            let mut chosen = first.clone();
+            let looks = if first.evidence == Evidence::FreshTwice { 2 } else { 1 };
+            for look in 0..looks {
+                if look > 0 {
+                    tokio::time::sleep(BETWEEN).await;
+                }
+                let wanted = Wanted {
+                    handoff: Some(ObjectKey::new(component.namespace.clone(), format!("{}.{node}", component.name))),
+                    incoming: true,
+                    devices: mind.uses_claims(component),
+                };
+                let fresh = match fresh::node(cluster, node, &wanted).await {
+                    Ok(fresh) => fresh,
+                    Err(error) => return Second::Unread(error.to_string()),
+                };
+                read.extend(records(&fresh));
+                let lease = fresh.our_lease.clone().map(Arc::new);
+                let view = judge(mind, fresh);
+                match mind.decide_again(subject, &view, lease, cluster.clock().now()) {
+                    Some(Verdict::Act(action)) if chosen.is_same_as(&action) && action.evidence <= first.evidence => {
+                        chosen = *action
+                    }
+                    _ => return Second::Other,
+                }
+            }
+            Second::Same(Box::new(chosen))
+        }
+        Subject::Version { component, version } => {
+            // The labels are what counts: a DaemonSet whose status lags may have pods to come.
+            for role in [crate::api::keys::Role::Desired, crate::api::keys::Role::Loader, crate::api::keys::Role::Plugin] {
+                let selector = format!("{}%3D{version}", role.key(component).replace('/', "%2F"));
+                let uri = format!("{}?labelSelector={selector}&limit=1", served(Kind::Node).collection(""));
+                match cluster.json(Call::get(uri)).await {
+                    Ok(list) if list["items"].as_array().is_some_and(Vec::is_empty) => {}
+                    Ok(_) => return Second::Other,
+                    Err(error) => return Second::Unread(error.to_string()),
+                }
+            }
+            match &first.op {
+                Op::DeleteDaemonSet { key, uid } => match fresh::get(cluster, Kind::DaemonSet, &key.namespace, &key.name).await {
+                    Ok(Some(Record::DaemonSet(set))) if set.meta.uid == *uid && set.current == 0 && set.desired == 0 => {
+                        Second::Same(Box::new(first.clone()))
+                    }
+                    Ok(_) => Second::Other,
+                    Err(error) => Second::Unread(error.to_string()),
+                },
+                _ => Second::Same(Box::new(first.clone())),
+            }
+        }
+        Subject::Component(_) | Subject::Lease => Second::Same(Box::new(first.clone())),
+    }
+}
+
+/// Judged as the projection judges, by the same function.
+fn judge(mind: &Mind, fresh: FreshNode) -> NodeView {
+    let name = fresh.name.clone();
+    let claims: Option<Claims> =
+        fresh.claims.map(|claims| claims.into_iter().map(|claim| (claim.key.clone(), Arc::new(claim))).collect());
+    let volume_claims: VolumeClaims = fresh.volume_claims.into_iter().map(|claim| (claim.key.clone(), Arc::new(claim))).collect();
+    let facts = NodeFacts {
+        record: fresh.node.map(Arc::new),
+        lease: fresh.lease.map(Arc::new),
+        pods: fresh.pods.into_iter().map(Arc::new).collect(),
+        unbound: fresh.unbound.into_iter().flatten().map(Arc::new).collect(),
+        claims: claims.unwrap_or_default(),
+        volume_claims,
+        slices: fresh.slices.into_iter().flatten().map(Arc::new).collect(),
+        handoffs: handoffs(mind, &name, fresh.handoff.map(Arc::new)),
+        name,
+    };
+    facts.view(&mind.view.rules)
+}
+
+/// The fresh handoff, and those of other components on the node as they were last seen.
+fn handoffs(mind: &Mind, node: &NodeName, fresh: Option<Arc<HandoffRecord>>) -> Vec<Arc<HandoffRecord>> {
+    let known = mind.view.node(node).into_iter().flat_map(|view| view.components.values());
+    let mut all: BTreeMap<ObjectKey, Arc<HandoffRecord>> =
+        known.filter_map(|occupancy| occupancy.handoff.clone()).map(|handoff| (handoff.key.clone(), handoff)).collect();
+    if let Some(fresh) = fresh {
+        all.insert(fresh.key.clone(), fresh);
+    }
+    all.into_values().collect()
+}
+
+/// What may go into the stores: each object newer than, or as new as, what they hold.
+fn records(fresh: &FreshNode) -> Vec<Record> {
+    let mut records = Vec::new();
+    records.extend(fresh.node.clone().map(Record::Node));
+    records.extend(fresh.lease.clone().map(Record::NodeLease));
+    records.extend(fresh.our_lease.clone().map(Record::Lease));
+    records.extend(fresh.handoff.clone().map(Record::Handoff));
+    records.extend(fresh.pods.iter().cloned().map(Record::Pod));
+    records
+}
