@@ -98,7 +98,7 @@ pub(super) fn start(caches: &Arc<Caches>, extra: Vec<Arc<Store<Bare>>>) {
                     gone.add((index, old.metadata.uid.clone()));
                     // An owner in foreground deletion waits for this dependent.
                     for owner in &old.metadata.owner_references {
-                        gone.add((usize::MAX, format!("{}/{}", owner.kind, owner_key(&old.metadata, owner))));
+                        gone.add((usize::MAX, format!("{}/{}/{}", owner.kind, old.metadata.ns(), owner.name)));
                     }
                 }
                 if let Some(new) = new {
@@ -159,11 +159,8 @@ pub(super) fn start(caches: &Arc<Caches>, extra: Vec<Arc<Store<Bare>>>) {
 }
 
 /// The key of an owner: owners live in the namespace of their dependents, or in none.
-fn owner_key(dependent: &Meta, owner: &Owner) -> String {
-    match (&dependent.namespace, owner.kind.as_str()) {
-        (Some(namespace), kind) if kind != "Node" => format!("{namespace}/{}", owner.name),
-        _ => owner.name.clone(),
-    }
+fn owner_key(kind: Kind, namespace: &str, name: &str) -> String {
+    if kind.namespaced { format!("{namespace}/{name}") } else { name.to_owned() }
 }
 
 impl Collector {
@@ -174,11 +171,14 @@ impl Collector {
 
     fn owner_gone(&self, index: usize, uid: &str) {
         if index == usize::MAX {
-            let Some((kind, key)) = uid.split_once('/') else { return };
-            if let Some((index, store)) = self.store_of(kind)
-                && store.meta(key).is_some_and(|meta| meta.deleting())
+            let mut parts = uid.splitn(3, '/');
+            if let (Some(kind), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next())
+                && let Some((index, store)) = self.store_of(kind)
             {
-                self.queue.add((index, key.to_owned()));
+                let key = owner_key(store.kind(), namespace, name);
+                if store.meta(&key).is_some_and(|meta| meta.deleting()) {
+                    self.queue.add((index, key));
+                }
             }
             return;
         }
@@ -231,7 +231,7 @@ impl Collector {
         for owner in &meta.owner_references {
             // A kind that nobody follows is taken to be there.
             let Some((_, owners)) = self.store_of(&owner.kind) else { return Ok(None) };
-            let key = owner_key(meta, owner);
+            let key = owner_key(owners.kind(), meta.ns(), &owner.name);
             if owners.meta(&key).is_some_and(|known| known.uid == owner.uid) {
                 return Ok(None);
             }

@@ -95,6 +95,7 @@ pub struct Condition {
     pub kind: String,
     pub status: String,
     pub reason: String,
+    pub message: String,
     pub last_transition_time: Option<String>,
 }
 

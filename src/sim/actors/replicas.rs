@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const HASH: &str = "pod-template-hash";
+const REVISION: &str = "controller-revision-hash";
 
 type Work = kube::Result<Option<Duration>>;
 
@@ -170,6 +171,8 @@ async fn sync_stateful_set(caches: &Arc<Caches>, key: &str) -> Work {
     let parallel = set.spec.pod_management_policy == "Parallel";
     let revision = format!("{}-{}", set.metadata.name, content_hash(&set.spec.template, 0));
     let (mut present, mut ready, mut may_create) = (0, 0, true);
+    let mut outdated = None;
+    let mut updated = 0;
     for ordinal in 0..replicas {
         let name = format!("{}-{ordinal}", set.metadata.name);
         let pod = caches.pods.get(&format!("{}/{name}", set.metadata.ns())).filter(|pod| controls(&set.metadata, pod));
@@ -183,15 +186,28 @@ async fn sync_stateful_set(caches: &Arc<Caches>, key: &str) -> Work {
             Some(pod) => {
                 present += 1;
                 ready += i64::from(pod.ready());
+                if pod.metadata.labels.get(REVISION) == Some(&revision) {
+                    updated += 1;
+                } else {
+                    outdated = Some(pod.clone());
+                }
                 may_create &= parallel || pod.ready();
             }
             None if may_create => {
                 create_member(caches, &set, &name, ordinal, &revision).await?;
                 present += 1;
+                updated += 1;
                 may_create = parallel;
             }
             None => {}
         }
+    }
+    // The rolling update takes the highest ordinal first, and only while all are ready.
+    if ready == replicas
+        && set.spec.update_strategy.kind != "OnDelete"
+        && let Some(pod) = outdated
+    {
+        caches.pods.delete(&pod.metadata, None).await?;
     }
     let ordinal_of = |pod: &Pod| pod.metadata.name.rsplit('-').next().and_then(|text| text.parse::<i64>().ok()).unwrap_or(-1);
     let mut beyond: Vec<Arc<Pod>> = active(caches, &set.metadata).into_iter().filter(|pod| ordinal_of(pod) >= replicas).collect();
@@ -203,7 +219,7 @@ async fn sync_stateful_set(caches: &Arc<Caches>, key: &str) -> Work {
         caches.stateful_sets,
         set,
         json!({"observedGeneration": set.metadata.generation, "replicas": present, "readyReplicas": ready,
-        "availableReplicas": ready, "currentReplicas": present, "updatedReplicas": present, "currentRevision": revision, "updateRevision": revision})
+        "availableReplicas": ready, "currentReplicas": present, "updatedReplicas": updated, "currentRevision": revision, "updateRevision": revision})
     );
     Ok(None)
 }
@@ -212,7 +228,7 @@ async fn create_member(caches: &Caches, set: &StatefulSet, name: &str, ordinal: 
     let labels = [
         ("statefulset.kubernetes.io/pod-name", name),
         ("apps.kubernetes.io/pod-index", &ordinal.to_string()),
-        ("controller-revision-hash", revision),
+        (REVISION, revision),
     ];
     let mut body = pod_from(&set.spec.template, "apps/v1", StatefulSet::KIND.kind, &set.metadata, name, &labels);
     body["spec"]["hostname"] = json!(name);

@@ -270,8 +270,10 @@ impl Scheduler {
                 }
                 self.binds.add_after(uid, delay);
             }
-            Err(message) => {
-                let told = super::records::condition(&pod.status.conditions, "PodScheduled").is_some_and(|c| c.status == "False");
+            Err((message, partial)) => {
+                let known = super::records::condition(&pod.status.conditions, "PodScheduled");
+                // A look at some nodes only says nothing new of the rest.
+                let told = known.is_some_and(|known| known.status == "False" && (partial || known.message == message));
                 if !told {
                     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "lastTransitionTime": self.caches.clock.time()});
                     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
@@ -291,7 +293,7 @@ impl Scheduler {
         Ok(None)
     }
 
-    fn choose(&self, key: &str, pod: &Pod) -> Result<Assumed, String> {
+    fn choose(&self, key: &str, pod: &Pod) -> Result<Assumed, (String, bool)> {
         let mut guard = lock(&self.state);
         let state = &mut *guard;
         let requests = wanted(pod);
@@ -347,7 +349,7 @@ impl Scheduler {
             None => {
                 state.parked.insert(key.to_owned(), pinned);
                 let parts: Vec<String> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-                Err(format!("0/{} nodes are available: {}.", self.caches.nodes.keys().len(), parts.join(", ")))
+                Err((format!("0/{} nodes are available: {}.", self.caches.nodes.keys().len(), parts.join(", ")), partial))
             }
         }
     }

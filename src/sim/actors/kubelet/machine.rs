@@ -81,6 +81,9 @@ pub struct Machine {
     /// UID of the Node that `reported` was written to.
     pub reported: Option<(String, Value)>,
     pub ready_since: (bool, Timestamp),
+    /// The Node's labels as the kubelet knows them, and newer ones with the time from which it does.
+    labels: Map,
+    labels_coming: Vec<(Instant, Map)>,
     draws: u64,
 }
 
@@ -101,6 +104,8 @@ impl Machine {
             status_at: None,
             reported: None,
             ready_since: (true, now),
+            labels: Map::new(),
+            labels_coming: Vec::new(),
             draws: 0,
         }
     }
@@ -124,6 +129,22 @@ impl Machine {
         // A kubelet that starts knows of no plugin: the first status it writes says zero.
         self.shown.retain(|service, _| matches!(service, Service::Resource(_)));
         self.shown.values_mut().for_each(|shown| *shown = Shown::default());
+    }
+
+    /// The Node's labels changed; the kubelet sees it after its lag.
+    pub fn labels_changed(&mut self, labels: &Map, dice: Dice, options: &KubeletOptions, at: Instant) {
+        self.draws += 1;
+        let lag = dice.between(options.label_lag, &["labels", &self.spec.name, &self.draws.to_string()]);
+        let after = self.labels_coming.last().map_or(at, |(due, _)| *due);
+        self.labels_coming.push(((at + lag).max(after), labels.clone()));
+    }
+
+    /// The Node's labels as the kubelet knows them now.
+    pub fn labels(&mut self, at: Instant) -> &Map {
+        while self.labels_coming.first().is_some_and(|(due, _)| *due <= at) {
+            self.labels = self.labels_coming.remove(0).1;
+        }
+        &self.labels
     }
 
     /// Compares what the kernel offers with what is shown, and plans the changes with their lag.

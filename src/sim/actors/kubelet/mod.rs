@@ -95,6 +95,12 @@ impl Kubelets {
             if let Some(node) = new {
                 cluster.adopt(node);
             }
+            if let Some(node) = new
+                && old.map(|old| &old.metadata.labels) != Some(&node.metadata.labels)
+                && let Some(machine) = lock(&cluster.machines).get_mut(&node.metadata.name)
+            {
+                machine.labels_changed(&node.metadata.labels, cluster.caches.dice, &cluster.options(), instant());
+            }
             let changed = |node: &Arc<Node>| (node.metadata.uid.clone(), node.metadata.labels.clone(), node.ready() == "True");
             if old.map(changed) != new.map(changed)
                 && let Some(node) = new.or(old)
@@ -306,7 +312,8 @@ impl Kubelets {
     /// The kubelet evicts a pod (`namespace/name`) for pressure: phase Failed, reason Evicted, its processes end at once.
     pub fn pressure_evict(&self, node: &str, pod: &str) {
         self.change(node, |machine, cluster| {
-            let uid = machine.runs.values().find(|run| run.key() == pod && run.active()).map(|run| run.pod.uid.clone());
+            let up = machine.power == Power::On;
+            let uid = machine.runs.values().find(|run| up && run.key() == pod && run.active()).map(|run| run.pod.uid.clone());
             let (at, now) = (instant(), cluster.caches.clock.now());
             if let Some(uid) = uid
                 && let Some((run, mut context)) = machine.with_run(&uid, &cluster.options(), cluster.caches.dice, at, now)

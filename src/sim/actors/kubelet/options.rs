@@ -22,6 +22,8 @@ pub struct KubeletOptions {
     pub slice_lag: Range,
     /// From a DRA driver's end to the removal of its slices (30 s in a real kubelet).
     pub slice_wipe: Duration,
+    /// How late a kubelet sees a change of its Node's labels, when it admits pods.
+    pub label_lag: Range,
     pub lease_interval: Duration,
     /// Node status is written on change, and at least this often.
     pub status_interval: Duration,
@@ -51,6 +53,7 @@ impl Default for KubeletOptions {
             allocatable_lag: Range::millis(500, 10_000),
             slice_lag: Range::millis(500, 3000),
             slice_wipe: Duration::from_secs(30),
+            label_lag: Range::ZERO,
             lease_interval: Duration::from_secs(10),
             status_interval: Duration::from_secs(300),
             crash_backoff: Duration::from_secs(10),

@@ -125,6 +125,10 @@ impl Cluster {
         }
         let wake = run.step(&mut context, &resolved);
         let blocked = run.prepared.iter().find(|service| context.kernel.provider(service).is_none()).cloned();
+        if run.stage == Stage::Ended && !deleting && blocked.is_none() {
+            // A finished pod is unmounted and unprepared at once.
+            run.prepared.clear();
+        }
         let status = pod_status(run, pod, &address, at, now);
         // The node controller marks pods of an unwell node; once the node is well, its kubelet says again what it sees.
         let contradicted = node_well && run.reported.is_some() && !deleting && pod.ready() != run.is_ready(at);
@@ -144,7 +148,9 @@ impl Cluster {
     /// The kubelet's own admission: the node must match, and devices must be there.
     fn admit(&self, machine: &mut Machine, pod: &Pod, object: &Node) {
         let (at, now) = (instant(), self.caches.clock.now());
-        let refusal = if pod_matches_node(&pod.spec, object) {
+        let mut known = object.clone();
+        known.metadata.labels.clone_from(machine.labels(at));
+        let refusal = if pod_matches_node(&pod.spec, &known) {
             // Its own run is counted among the active ones already.
             let short = pod
                 .requests()
