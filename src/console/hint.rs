@@ -92,8 +92,8 @@ struct Survey<'a> {
 }
 
 fn survey(model: &Model) -> Survey<'_> {
-    let mut seen = Survey::default();
-    seen.behind = model.rows.progress().values().map(|progress| progress.total.saturating_sub(progress.current)).sum();
+    let behind = model.rows.progress().values().map(|progress| progress.total.saturating_sub(progress.current)).sum();
+    let mut seen = Survey { behind, ..Survey::default() };
     // In upgrade order what runs and what failed comes first: the rest need not be looked at.
     let busy: usize = model.rows.progress().values().map(|progress| progress.running + progress.ended).sum();
     let mut left = busy;

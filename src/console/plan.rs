@@ -65,11 +65,13 @@ impl Plan {
     /// Whether a person who has read one has read the other: the same nodes, pods, steps and refusals.
     /// A budget's numbers move all the time and do not count.
     pub fn says_the_same(&self, other: &Self) -> bool {
-        fn gist(plan: &NodePlan) -> (&NodeName, &Option<Version>, BTreeSet<(&Uid, &str)>, &[String], &[String]) {
-            let pods = plan.pods.iter().map(|pod| (&pod.uid, &*pod.what)).collect();
-            (&plan.node, &plan.from, pods, &plan.steps, &plan.refusals)
-        }
-        self.refusals == other.refusals && self.nodes.iter().map(gist).eq(other.nodes.iter().map(gist))
+        let pods = |plan: &NodePlan| -> BTreeSet<(Uid, String)> {
+            plan.pods.iter().map(|pod| (pod.uid.clone(), pod.what.clone())).collect()
+        };
+        let same = |(a, b): (&NodePlan, &NodePlan)| {
+            (&a.node, &a.from, &a.steps, &a.refusals) == (&b.node, &b.from, &b.steps, &b.refusals) && pods(a) == pods(b)
+        };
+        self.refusals == other.refusals && self.nodes.len() == other.nodes.len() && self.nodes.iter().zip(&other.nodes).all(same)
     }
 }
 
@@ -173,17 +175,16 @@ fn node_plan(picture: &Picture, request: &Request, target: &NodeTarget) -> NodeP
     }
     plan.budgets = budgets.into_iter().collect();
     let version = |version: &Option<Version>| version.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
-    plan.steps =
-        facts.phases().iter().map(|phase| step(*phase, &version(&plan.from), request.to.as_str(), plan.pods.len())).collect();
+    plan.steps = facts.phases().iter().map(|phase| step(*phase, &version(&plan.from), request.to.as_str())).collect();
     plan
 }
 
-fn step(phase: crate::api::Phase, from: &str, to: &str, pods: usize) -> String {
+fn step(phase: crate::api::Phase, from: &str, to: &str) -> String {
     use crate::api::Phase::*;
     match phase {
         Preflight => "check everything once more; write nothing".to_owned(),
         Cordoning => "close the node for new pods".to_owned(),
-        Draining => format!("evict {}, as their budgets allow", super::format::count(pods, "claimant")),
+        Draining => "evict the claimants, as their budgets allow".to_owned(),
         StoppingPlugin => format!("stop the device plugin of {from}"),
         Unloading => format!("stop the loader of {from}, unload the module, prove that it is out"),
         AwaitingReboot => "wait for a reboot".to_owned(),

@@ -64,6 +64,8 @@ pub struct Rows {
     progress: IndexMap<ComponentKey, Progress>,
     shown: usize,
     total: usize,
+    /// Cells of the longest node name and of the longest version listed.
+    widest: (usize, usize),
     built: Option<(u64, u64)>,
     changes: u64,
 }
@@ -82,6 +84,11 @@ impl Rows {
     /// Rows shown and rows there are.
     pub fn counts(&self) -> (usize, usize) {
         (self.shown, self.total)
+    }
+
+    /// Cells of the longest node name and of the longest version listed.
+    pub fn widest(&self) -> (usize, usize) {
+        self.widest
     }
 
     pub fn progress(&self) -> &IndexMap<ComponentKey, Progress> {
@@ -138,7 +145,7 @@ impl Rows {
         self.progress = picture.fleet.components.keys().map(|key| (key.clone(), Progress::default())).collect();
         let mut groups: IndexMap<ComponentKey, Vec<Sorted<'_>>> =
             self.progress.keys().map(|key| (key.clone(), Vec::new())).collect();
-        (self.shown, self.total) = (0, 0);
+        (self.shown, self.total, self.widest) = (0, 0, (0, 0));
         let places = places(picture);
         for node in picture.fleet.nodes.iter() {
             for (key, occupancy) in &node.components {
@@ -152,6 +159,10 @@ impl Rows {
                 if self.only.as_ref().is_some_and(|only| only != key) || !self.filter.accepts(&facts) {
                     continue;
                 }
+                let version = facts.version().map_or(0, |version| format::width(version.as_str()));
+                let target = facts.target().map_or(0, format::width);
+                self.widest.0 = self.widest.0.max(format::width(node.name.as_str()));
+                self.widest.1 = self.widest.1.max(version).max(target);
                 let position = places.get(&(key, &node.name)).copied().unwrap_or(usize::MAX);
                 groups.entry(key.clone()).or_default().push(Sorted { standing, position, facts });
             }

@@ -3,7 +3,6 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
-    command::Command,
     facts::Progress,
     format, hint,
     layout::{self, Frame, Tier},
@@ -201,7 +200,7 @@ fn keys(model: &Model, screen: Option<&dyn screens::Screen>, pen: &mut Pen<'_>) 
         return;
     }
     for command in screen.map_or(&[][..], |screen| screen.hints()) {
-        if model.enabled(*command).is_err() && *command != Command::HandOver {
+        if model.enabled(*command).is_err() {
             continue;
         }
         let binding = model.keymap.bindings().iter().find(|binding| binding.command == *command);

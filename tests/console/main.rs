@@ -1,5 +1,9 @@
 //! The console as a user meets it, without a terminal.
 
 mod fixtures;
+mod keys;
 mod look;
+mod looping;
+mod safety;
+mod sweep;
 mod user;

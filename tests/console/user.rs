@@ -1,6 +1,6 @@
 //! A user's hands and eyes: press keys, type, look. Drives the model without a terminal.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use lockkeeper::{
@@ -12,15 +12,11 @@ use lockkeeper::{
         keymap::{Chord, Keymap},
         model::{Model, Setup, default_planner},
         msg::Msg,
-        plan::Plan,
         theme::{Theme, ThemeName},
         update::update,
         view,
     },
-    engine::{
-        intent::{Intent, IntentOutcome},
-        picture::Picture,
-    },
+    engine::intent::{Intent, IntentOutcome},
 };
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect};
 
@@ -105,15 +101,9 @@ impl User {
         self.send(Msg::Tick)
     }
 
-    pub fn replan(&mut self, planner: impl Fn(&Picture, Plan) -> Plan + Send + Sync + 'static) -> &mut Self {
-        let before = default_planner();
-        self.model.planner = Arc::new(move |picture, request| planner(picture, before(picture, request)));
-        self
-    }
-
     /// Moves to a node by name.
     pub fn go_to(&mut self, node: &str) -> &mut Self {
-        self.press("g g");
+        self.press("1 g g");
         for _ in 0..self.model.rows.items().len() {
             if self.selected() == node {
                 return self;

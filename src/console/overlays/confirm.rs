@@ -60,7 +60,7 @@ impl Overlay for Confirm {
 
     fn size(&self, _: &Model, width: u16) -> (u16, u16) {
         let nodes = u16::try_from(self.plan.nodes.len()).unwrap_or(u16::MAX);
-        (width.min(78), nodes.saturating_add(11 + u16::from(self.changed) * 2))
+        (width.min(78), nodes.saturating_add(10 + u16::from(self.changed) * 2))
     }
 
     fn command(&mut self, model: &mut Model, command: Command) -> Answer {
@@ -117,7 +117,7 @@ impl Overlay for Confirm {
         let text = model.style(Role::Text);
         let mut y = 1;
         let summary = self.summary();
-        let room = usize::from(area.height.saturating_sub(8 + u16::from(self.changed) * 2)).max(1);
+        let room = usize::from(area.height.saturating_sub(7 + u16::from(self.changed) * 2)).max(1);
         let cut = summary.len() > room;
         for line in summary.iter().take(if cut { room - 1 } else { room }) {
             pen.line(y).text(0, area.width, line, text);

@@ -38,7 +38,7 @@ impl Overlay for Watches {
 
     fn size(&self, model: &Model, width: u16) -> (u16, u16) {
         let lines: usize = model.picture.fleet.health.iter().map(|watch| 1 + watch.undecodable.len()).sum();
-        (width.min(110), u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(4))
+        (width.min(110), u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(2))
     }
 
     fn command(&mut self, _: &mut Model, command: Command) -> Answer {

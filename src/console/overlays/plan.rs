@@ -89,7 +89,14 @@ fn node_lines(model: &Model, at: usize, node: &NodePlan, of: usize, width: usize
         Span::new(format!(" {ordinal}{} ", node.node), title),
         Span::new(format!("{from}; "), muted),
         Span::new(
-            if node.pods.is_empty() { "no pod is moved".to_owned() } else { format::count(node.pods.len(), "pod") + " hold it" },
+            if node.pods.is_empty() {
+                "no pod is moved".to_owned()
+            } else {
+                match node.pods.len() {
+                    1 => "1 pod holds it".to_owned(),
+                    n => format!("{n} pods hold it"),
+                }
+            },
             text,
         ),
     ]];

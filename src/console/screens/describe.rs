@@ -59,21 +59,27 @@ impl<'a> Page<'a> {
         self.lines.push(vec![Span::new(format!(" {}", text.into()), style)]);
     }
 
+    /// A narrow page has no room to indent.
+    fn indent(&self) -> usize {
+        if self.width < 50 { 1 } else { 3 }
+    }
+
     /// Wrapped text, indented.
     fn text(&mut self, role: Role, text: &str) {
-        let style = self.style(role);
-        for part in format::wrap(&format::clean(text), self.width.saturating_sub(4)) {
-            self.lines.push(vec![Span::new(format!("   {part}"), style)]);
+        let (style, indent) = (self.style(role), self.indent());
+        for part in format::wrap(&format::clean(text), self.width.saturating_sub(indent + 1)) {
+            self.lines.push(vec![Span::new(format!("{:indent$}{part}", ""), style)]);
         }
     }
 
     /// `name   value`, the value wrapped beside the name.
     fn pair(&mut self, name: &str, role: Role, value: &str) {
-        const NAME: usize = 11;
-        let (muted, style) = (self.style(Role::Muted), self.style(role));
-        for (at, part) in format::wrap(&format::clean(value), self.width.saturating_sub(NAME + 4)).into_iter().enumerate() {
-            let name = if at == 0 { name } else { "" };
-            self.lines.push(vec![Span::new(format!("   {name:<NAME$} "), muted), Span::new(part, style)]);
+        let (muted, style, indent) = (self.style(Role::Muted), self.style(role), self.indent());
+        let wide = if self.width < 50 { 9 } else { 11 };
+        let room = self.width.saturating_sub(wide + indent + 2);
+        for (at, part) in format::wrap(&format::clean(value), room).into_iter().enumerate() {
+            let name = format::cut(if at == 0 { name } else { "" }, wide, self.model.glyphs.ellipsis);
+            self.lines.push(vec![Span::new(format!("{:indent$}{name:<wide$} ", ""), muted), Span::new(part, style)]);
         }
     }
 }
@@ -171,7 +177,7 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
             }
             if let Some(recheck) = wait.recheck {
                 let left = format::seconds_between(model.now(), recheck);
-                page.pair("looks again", Role::Muted, &format!("in {} at the latest", format::age(left)));
+                page.pair("again", Role::Muted, &format!("in {} at the latest", format::age(left)));
             }
         }
         Some(Verdict::Failed { reason }) => page.pair("failed", Role::Bad, &format!("{}: {}", reason.word, reason.message)),
@@ -198,10 +204,12 @@ fn claimants(page: &mut Page<'_>, facts: &Facts<'_>) {
     }
     let mut budgets = std::collections::BTreeMap::new();
     for claimant in &occupancy.claimants {
-        let name = format::cut_middle(&claimant.pod.key.to_string(), page.width.saturating_sub(4), page.model.glyphs.ellipsis)
-            .into_owned();
+        let (indent, ellipsis) = (page.indent(), page.model.glyphs.ellipsis);
+        let room = page.width.saturating_sub(indent + 1);
+        let key = claimant.pod.key.to_string();
+        let name = format::cut_middle(&key, room, ellipsis).into_owned();
         let style = page.style(Role::Text);
-        page.lines.push(vec![Span::new(format!("   {name}"), style)]);
+        page.lines.push(vec![Span::new(format!("{:indent$}{name}", ""), style)]);
         page.text(Role::Muted, &format!("  {}, {}", plan::reason(&claimant.why), plan::class(claimant.class)));
         for view in budget::of(&claimant.pod, &facts.picture.fleet.budgets) {
             budgets.insert(view.record.key.clone(), view);

@@ -218,7 +218,21 @@ impl Fleet {
             pen.line(top).text(1, inner.width, &title, model.style(Role::Title));
             top += 1;
         }
-        let columns = table::place(&COLUMNS, inner.width.saturating_sub(2));
+        let mut wanted = COLUMNS;
+        // Columns are as wide as what stands in them; what is left over is for what a node waits for.
+        let (names, versions) = model.rows.widest();
+        let fit = |wide: usize, column: &mut Column<Col>, least: u16, most: u16| {
+            column.most = u16::try_from(wide).unwrap_or(u16::MAX).clamp(column.title.len() as u16, most);
+            column.least = column.most.min(least);
+        };
+        for column in &mut wanted {
+            match column.id {
+                Col::Node => fit(names, column, 12, 40),
+                Col::Version | Col::Target => fit(versions, column, 8, 20),
+                _ => {}
+            }
+        }
+        let columns = table::place(&wanted, inner.width.saturating_sub(2));
         let mut head = pen.line(top);
         for column in &columns {
             head.text(column.x + 1, column.width, column.title, model.style(Role::Muted));
