@@ -96,3 +96,6 @@ pub fn class(pod: &PodRecord, ready_key: &str, required_labels: &BTreeMap<Uid, V
         Some(_) => ClaimantClass::Evictable,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,3 +57,6 @@ pub fn destinations(
     }
     found
 }
+
+#[cfg(test)]
+mod tests;

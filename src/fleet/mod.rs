@@ -15,6 +15,7 @@ mod project;
 pub mod records;
 pub mod rules;
 pub mod selector;
+mod shared;
 pub mod store;
 mod usage;
 pub mod view;

@@ -15,6 +15,7 @@ use super::{
     occupancy::NodeFacts,
     records::*,
     rules::{ComponentRules, Rules},
+    shared::Shared,
     usage::Usage,
     view::*,
 };
@@ -27,7 +28,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Projected {
     generation: u64,
-    nodes: Arc<NodeList>,
+    nodes: Shared<NodeList>,
     /// Component views without counts and conflicts.
     bases: BTreeMap<ComponentKey, ComponentView>,
     conflicts: BTreeMap<ComponentKey, Vec<String>>,
@@ -35,9 +36,9 @@ pub(super) struct Projected {
     components: BTreeMap<ComponentKey, Arc<ComponentView>>,
     rules: Arc<Rules>,
     usage: Usage,
-    handoffs: Arc<BTreeMap<ObjectKey, Arc<HandoffRecord>>>,
-    daemon_sets: Arc<BTreeMap<ObjectKey, Arc<DaemonSetRecord>>>,
-    budgets: Arc<BTreeMap<ObjectKey, Arc<BudgetView>>>,
+    handoffs: Shared<BTreeMap<ObjectKey, Arc<HandoffRecord>>>,
+    daemon_sets: Shared<BTreeMap<ObjectKey, Arc<DaemonSetRecord>>>,
+    budgets: Shared<BTreeMap<ObjectKey, Arc<BudgetView>>>,
     health: Arc<Vec<WatchHealth>>,
 }
 
@@ -63,11 +64,11 @@ impl Fleet {
             now,
             cluster: self.cluster.clone(),
             components: projected.components.clone(),
-            nodes: projected.nodes.clone(),
-            handoffs: projected.handoffs.clone(),
+            nodes: projected.nodes.get().clone(),
+            handoffs: projected.handoffs.get().clone(),
             lease: self.stores.lease.iter().next().cloned(),
-            budgets: projected.budgets.clone(),
-            daemon_sets: projected.daemon_sets.clone(),
+            budgets: projected.budgets.get().clone(),
+            daemon_sets: projected.daemon_sets.get().clone(),
             occupied: projected.usage.occupied.clone(),
             rules: projected.rules.clone(),
             changes: Arc::new(changes),
@@ -77,19 +78,20 @@ impl Fleet {
     }
 
     fn project_handoffs(&mut self, dirty: &Dirty, changes: &mut Changes, recount: &mut BTreeSet<ComponentKey>) {
+        let mut deltas = Vec::new();
         for key in &dirty.handoffs {
             let new = self.stores.handoffs.get(key).cloned();
-            let old = self.projected.handoffs.get(key).cloned();
+            let old = self.projected.handoffs.get().get(key).cloned();
             self.projected.usage.handoff(old.as_deref(), new.as_deref(), recount);
-            put(&mut self.projected.handoffs, key, new);
+            deltas.push((key.clone(), new));
         }
+        self.projected.handoffs.patch(deltas);
         changes.handoffs.extend(dirty.handoffs.iter().cloned());
     }
 
     fn project_daemon_sets(&mut self, dirty: &Dirty) {
-        for key in &dirty.daemon_sets {
-            put(&mut self.projected.daemon_sets, key, self.stores.daemon_sets.get(key).cloned());
-        }
+        let deltas = dirty.daemon_sets.iter().map(|key| (key.clone(), self.stores.daemon_sets.get(key).cloned()));
+        self.projected.daemon_sets.patch(deltas.collect());
     }
 
     /// Component views but for their counts, and the rules that follow from them. True: every node has to be judged again.
@@ -115,7 +117,7 @@ impl Fleet {
             }
         }
         projected.conflicts = conflicts;
-        let needs = projected.daemon_sets.values().filter(|set| !set.requires_labels.is_empty());
+        let needs = projected.daemon_sets.get().values().filter(|set| !set.requires_labels.is_empty());
         let rules = Rules {
             components: projected.bases.iter().map(|(key, base)| (key.clone(), ComponentRules::of(base))).collect(),
             required_labels: needs.map(|set| (set.meta.uid.clone(), set.requires_labels.clone())).collect(),
@@ -136,10 +138,11 @@ impl Fleet {
         changes.all_nodes = all;
         if all {
             let names = self.node_names();
-            let gone = self.projected.nodes.iter().map(|node| node.name.clone()).filter(|name| !names.contains(name));
+            let gone = self.projected.nodes.get().iter().map(|node| node.name.clone()).filter(|name| !names.contains(name));
             changes.nodes.extend(gone.collect::<Vec<_>>());
             let nodes: NodeList = names.iter().map(|name| Arc::new(self.judge(name.clone()))).collect();
-            let (old, new) = (std::mem::take(&mut self.projected.nodes), Arc::new(nodes));
+            let old = self.projected.nodes.replace(nodes);
+            let new = self.projected.nodes.get().clone();
             for name in &changes.nodes {
                 self.projected.usage.node(node_in(&old, name), None, recount);
             }
@@ -147,54 +150,41 @@ impl Fleet {
                 self.projected.usage.node(node_in(&old, &node.name), Some(node), recount);
             }
             changes.nodes.extend(names);
-            self.projected.nodes = new;
             return;
         }
-        for name in &dirty.node_leases {
-            if !dirty.nodes.contains(name) {
-                self.project_node_lease(name, changes);
+        let mut deltas = Vec::new();
+        for name in dirty.node_leases.iter().filter(|name| !dirty.nodes.contains(*name)) {
+            // A renewed Lease changes nothing else of a node.
+            if let Some(node) = node_in(self.projected.nodes.get(), name) {
+                let lease = self.stores.node_leases.get(&cluster_scoped(name.shared())).cloned();
+                deltas.push(Arc::new(NodeView { lease, ..node.clone() }));
             }
         }
         let mut come_or_gone = Vec::new();
         for name in &dirty.nodes {
             let new = self.exists(name).then(|| Arc::new(self.judge(name.clone())));
-            let at = self.projected.nodes.binary_search_by(|node| node.name.cmp(name));
-            let old = at.ok().and_then(|at| self.projected.nodes.get(at)).cloned();
-            if old.is_none() && new.is_none() {
-                continue;
-            }
-            self.projected.usage.node(old.as_deref(), new.as_deref(), recount);
-            changes.nodes.insert(name.clone());
-            match (at, new) {
-                (Ok(at), Some(new)) => {
-                    if let Some(node) = Arc::make_mut(&mut self.projected.nodes).get_mut(at) {
-                        *node = new;
-                    }
-                }
+            let old = node_in(self.projected.nodes.get(), name);
+            self.projected.usage.node(old, new.as_deref(), recount);
+            match (old.is_some(), new) {
+                (true, Some(new)) => deltas.push(new),
+                (false, None) => {}
                 (_, new) => come_or_gone.push((name.clone(), new)),
             }
         }
+        changes.nodes.extend(deltas.iter().map(|node| node.name.clone()));
+        self.projected.nodes.patch(deltas);
         if !come_or_gone.is_empty() {
             // One pass, however many: a first list brings them by the thousand.
-            let mut nodes: BTreeMap<NodeName, Arc<NodeView>> =
-                self.projected.nodes.iter().map(|node| (node.name.clone(), node.clone())).collect();
+            let nodes = self.projected.nodes.get().iter();
+            let mut nodes: BTreeMap<NodeName, Arc<NodeView>> = nodes.map(|node| (node.name.clone(), node.clone())).collect();
             for (name, new) in come_or_gone {
                 match new {
-                    Some(new) => nodes.insert(name, new),
+                    Some(new) => nodes.insert(name.clone(), new),
                     None => nodes.remove(&name),
                 };
+                changes.nodes.insert(name);
             }
-            self.projected.nodes = Arc::new(nodes.into_values().collect());
-        }
-    }
-
-    /// A renewed Lease changes nothing else of a node.
-    fn project_node_lease(&mut self, name: &NodeName, changes: &mut Changes) {
-        let Ok(at) = self.projected.nodes.binary_search_by(|node| node.name.cmp(name)) else { return };
-        let lease = self.stores.node_leases.get(&cluster_scoped(name.shared())).cloned();
-        if let Some(node) = Arc::make_mut(&mut self.projected.nodes).get_mut(at) {
-            *node = Arc::new(NodeView { lease, ..NodeView::clone(node) });
-            changes.nodes.insert(name.clone());
+            self.projected.nodes.replace(nodes.into_values().collect());
         }
     }
 
@@ -283,13 +273,12 @@ impl Fleet {
     }
 
     fn project_budgets(&mut self, dirty: &Dirty, changes: &mut Changes) {
-        for key in &dirty.budgets {
-            let new = self.stores.budgets.get(key).map(|record| Arc::new(self.budget(record)));
-            if self.projected.budgets.get(key) != new.as_ref() {
-                put(&mut self.projected.budgets, key, new);
-                changes.budgets.insert(key.clone());
-            }
-        }
+        let budgets = dirty.budgets.iter().map(|key| (key, self.stores.budgets.get(key)));
+        let budgets = budgets.map(|(key, record)| (key.clone(), record.map(|record| Arc::new(self.budget(record)))));
+        let known = self.projected.budgets.get();
+        let deltas: Vec<_> = budgets.filter(|(key, new)| known.get(key) != new.as_ref()).collect();
+        changes.budgets.extend(deltas.iter().map(|(key, _)| key.clone()));
+        self.projected.budgets.patch(deltas);
     }
 
     fn budget(&self, record: &Arc<BudgetRecord>) -> BudgetView {
@@ -340,17 +329,4 @@ impl Fleet {
 fn node_in<'n>(nodes: &'n NodeList, name: &NodeName) -> Option<&'n NodeView> {
     let at = nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
     nodes.get(at).map(|node| &**node)
-}
-
-/// Puts or takes one entry of a map that older pictures share.
-fn put<V: Clone>(map: &mut Arc<BTreeMap<ObjectKey, V>>, key: &ObjectKey, value: Option<V>) {
-    match value {
-        Some(value) => {
-            Arc::make_mut(map).insert(key.clone(), value);
-        }
-        None if map.contains_key(key) => {
-            Arc::make_mut(map).remove(key);
-        }
-        None => {}
-    }
 }
