@@ -11,6 +11,7 @@ pub mod manifests;
 mod out;
 mod pictures;
 mod plan;
+mod reconcile;
 pub mod render;
 mod session;
 mod shell;
@@ -85,6 +86,8 @@ pub enum Command {
     Continue(steer::Steer),
     /// Take a queued handoff back
     Withdraw(steer::Steer),
+    /// Run the engine without a person at it: watch, and act while holding the Lease
+    Reconcile(reconcile::Reconcile),
     /// Look whether the cluster, its objects and your permissions are what lockkeeper needs
     Doctor(doctor::Doctor),
     /// Print CRDs, RBAC, admission policies and the deployment as YAML
@@ -134,6 +137,7 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Some(Command::Withdraw(steer)) => {
             on_a_runtime(steer::run(&steer, &global, false, |component, node| Intent::Withdraw { component, node }))
         }
+        Some(Command::Reconcile(wanted)) => reconcile::run(&wanted, &global),
         Some(Command::Doctor(doctor)) => on_a_runtime(doctor::run(doctor, &global)),
         Some(Command::Manifests(wanted)) => {
             let text = manifests::render(&wanted, global.namespace.as_deref())

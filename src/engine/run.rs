@@ -13,16 +13,18 @@ use tokio::{
 use super::{
     brain::Brain,
     execute::{Executed, execute},
+    heartbeat::TICK,
     intent::{Intent, IntentOutcome},
     look_again::{Second, look_again},
     picture::{LeadershipView, Mode, Picture},
+    probes::Probes,
     request,
 };
 use crate::{
     cluster::{
         Cluster, Writer,
         lease::{Config as LeaseConfig, Keeper},
-        watch::{Pace, Signal, Watches},
+        watch::{Board, Pace, Signal, Watches},
     },
     fleet::event::{Kind, Record},
     handoff::action::{Action, Evidence, Subject},
@@ -42,6 +44,8 @@ pub struct EngineOptions {
     pub gather: Duration,
     pub lease: LeaseConfig,
     pub pace: Pace,
+    /// What it tells of itself; by default no Kubernetes Events.
+    pub probes: Probes,
 }
 
 impl Default for EngineOptions {
@@ -54,6 +58,7 @@ impl Default for EngineOptions {
             gather: Duration::from_millis(20),
             lease: LeaseConfig::default(),
             pace: Pace::default(),
+            probes: Probes::default(),
         }
     }
 }
@@ -64,6 +69,7 @@ pub type Request = (Intent, oneshot::Sender<IntentOutcome>);
 /// The handle on a running engine. Dropping it does not end it.
 pub struct Engine {
     cluster: Cluster,
+    board: Board,
     pictures: watch::Receiver<Picture>,
     requests: mpsc::Sender<Request>,
     stop: Arc<Notify>,
@@ -81,8 +87,10 @@ impl Engine {
         let (shown, pictures) = watch::channel(Picture::empty(cluster.info().clone(), options.mode));
         let (requests, asked) = mpsc::channel(REQUESTS);
         let stop = Arc::new(Notify::new());
-        let task = tokio::spawn(Loop::new(cluster.clone(), options, shown, asked, stop.clone()).run());
-        Self { cluster, pictures, requests, stop, task }
+        let engine = Loop::new(cluster.clone(), options, shown, asked, stop.clone());
+        let board = engine.watches.board().clone();
+        let task = tokio::spawn(engine.run());
+        Self { cluster, board, pictures, requests, stop, task }
     }
 
     /// The latest picture, for one reader: more than one would wake in random order.
@@ -92,6 +100,11 @@ impl Engine {
 
     pub fn requests(&self) -> mpsc::Sender<Request> {
         self.requests.clone()
+    }
+
+    /// How the watches fare at this moment.
+    pub fn board(&self) -> Board {
+        self.board.clone()
     }
 
     pub fn cluster(&self) -> &Cluster {
@@ -134,6 +147,7 @@ struct Loop {
     signals: mpsc::Receiver<Signal>,
     keeper: Option<Keeper>,
     keeper_task: Option<JoinHandle<()>>,
+    events_task: Option<JoinHandle<()>>,
     keeper_version: u64,
     brain: Brain,
     running: FuturesUnordered<BoxFuture<'static, Finished>>,
@@ -151,6 +165,7 @@ struct Finished {
     subject: Subject,
     action: Action,
     end: End,
+    took: Duration,
     /// Facts read on the way, newer than the watches.
     read: Vec<Record>,
 }
@@ -175,6 +190,8 @@ impl Loop {
         let cap = cluster.write_cap().filter(|_| options.mode == Mode::Engine);
         let kept = cap.map(|cap| Keeper::start(&cluster, cap, &options.identity, options.lease.clone()));
         let (keeper, keeper_task) = kept.unzip();
+        let announced = cap.zip(keeper.as_ref());
+        let events_task = announced.and_then(|(cap, keeper)| options.probes.start(&cluster, cap, keeper, &options.identity));
         let brain = Brain::new(cluster.info().clone(), &options);
         Self {
             cluster,
@@ -183,6 +200,7 @@ impl Loop {
             signals,
             keeper,
             keeper_task,
+            events_task,
             keeper_version: 0,
             brain,
             running: FuturesUnordered::new(),
@@ -196,8 +214,10 @@ impl Loop {
 
     async fn run(mut self) {
         loop {
+            let begun = Instant::now();
             self.think();
             self.launch();
+            self.options.probes.heartbeat.beat(begun.elapsed());
             if !self.wait().await {
                 break;
             }
@@ -211,6 +231,7 @@ impl Loop {
         self.brain.think(now, leadership.as_ref().map(|held| held.epoch));
         let leadership = self.leadership_view();
         let picture = self.brain.picture(self.options.mode, leadership);
+        self.options.probes.pictured(&picture);
         self.shown.send_replace(picture);
     }
 
@@ -245,27 +266,28 @@ impl Loop {
             let (view, mind) = (self.brain.view(), self.brain.mind());
             let (cluster, writer, keeper) = (self.cluster.clone(), writer.clone(), keeper.clone());
             self.running.push(Box::pin(async move {
-                let mut read = Vec::new();
+                let (mut read, mut sent) = (Vec::new(), Instant::now());
                 let second = match action.evidence {
                     Evidence::Watched => Second::Same(Box::new(action.clone())),
                     _ => look_again(&cluster, &mind, &subject, &action, &mut read).await,
                 };
                 let (action, end) = match second {
                     Second::Same(action) => {
+                        sent = Instant::now();
                         let executed = execute(&writer, Some(&keeper), &view, &action).await;
                         (*action, End::Sent(executed))
                     }
                     Second::Other => (action, End::Other),
                     Second::Unread(why) => (action, End::Unread(why)),
                 };
-                Finished { subject, action, end, read }
+                Finished { subject, action, end, took: sent.elapsed(), read }
             }));
         }
     }
 
-    /// Until something has changed. False: it is time to end.
+    /// Until something has changed, and for a tick at most. False: it is time to end.
     async fn wait(&mut self) -> bool {
-        let recheck = self.brain.recheck_in(self.cluster.clock().now()).map(|wait| Instant::now() + wait);
+        let recheck = self.brain.recheck_in(self.cluster.clock().now()).map_or(TICK, |wait| wait.min(TICK));
         let keeper = self.keeper.clone();
         let seen = self.keeper_version;
         let keeper_changed = async {
@@ -288,7 +310,7 @@ impl Loop {
                 }
                 None => return false,
             },
-            () = sleep_until(recheck) => {}
+            () = tokio::time::sleep(recheck) => {}
         }
         true
     }
@@ -320,8 +342,7 @@ impl Loop {
         let (subject, action) = (&finished.subject, &finished.action);
         match finished.end {
             End::Sent(executed) => {
-                let outcome = executed.results.first().map_or("Nothing", |done| done.written.word());
-                tracing::info!(?subject, why = %action.why, outcome, "acted");
+                self.options.probes.acted(&self.brain.view(), subject, action, &executed, finished.took);
                 self.brain.learn(subject, action, executed, now);
             }
             End::Other => {
@@ -353,24 +374,14 @@ impl Loop {
         if let Some(keeper) = &self.keeper {
             keeper.stop().await;
         }
-        if let Some(task) = self.keeper_task.take() {
-            task.abort();
-        }
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
         // An aborted engine must not go on renewing.
-        if let Some(task) = &self.keeper_task {
+        for task in self.keeper_task.iter().chain(&self.events_task) {
             task.abort();
         }
-    }
-}
-
-async fn sleep_until(when: Option<Instant>) {
-    match when {
-        Some(when) => tokio::time::sleep_until(when).await,
-        None => std::future::pending().await,
     }
 }

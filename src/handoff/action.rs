@@ -137,6 +137,30 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// A stable word for metrics and logs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::PatchNode(_) => "PatchNode",
+            Self::Evict { .. } => "Evict",
+            Self::DeletePod(_) => "DeletePod",
+            Self::CreatePod(_) => "CreatePod",
+            Self::CreateDaemonSet(_) => "CreateDaemonSet",
+            Self::DeleteDaemonSet { .. } => "DeleteDaemonSet",
+            Self::CreateHandoff { .. } => "CreateHandoff",
+            Self::PatchHandoffSpec { .. } => "PatchHandoffSpec",
+            Self::DeleteHandoff(_) => "DeleteHandoff",
+            Self::SetPaused { .. } => "SetPaused",
+            Self::SetHandoffFinalizer { .. } => "SetHandoffFinalizer",
+            Self::PutHandoffStatus { .. } => "PutHandoffStatus",
+            Self::Admit(_) => "Admit",
+            Self::Release(_) => "Release",
+            Self::PutComponentStatus { .. } => "PutComponentStatus",
+            Self::SetComponentFinalizer { .. } => "SetComponentFinalizer",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoffRef {
     pub key: ObjectKey,

@@ -1,0 +1,337 @@
+//! Which moments of a fleet become Kubernetes Events, told from two pictures of it: phases, ends, evictions, blockers that last,
+//! anomalies. Pure; what is announced is published by `cluster::events`, which no step waits for.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{metrics::component_of, picture::Picture};
+use crate::{
+    api::{GROUP, NodeName, ObjectKey, Phase, Uid},
+    cluster::events::{Happening, Regarding, Severity},
+    fleet::{
+        records::{HandoffRecord, PodRecord},
+        view::{ClaimReason, Claimant, ComponentView, FleetView},
+    },
+    handoff::{
+        action::Subject,
+        verdict::{Blocker, BlockerKind, Verdict},
+    },
+};
+
+/// A blocker is told when it has lasted this long, and again at each of the later marks.
+const MARKS: [SignedDuration; 5] = [
+    SignedDuration::from_mins(1),
+    SignedDuration::from_mins(10),
+    SignedDuration::from_hours(1),
+    SignedDuration::from_hours(6),
+    SignedDuration::from_hours(24),
+];
+
+/// What the new picture has to tell that the old one had not. Nothing before both are complete: at its start a process would tell
+/// everything again. The notes hold no durations: equal moments are counted on one Event.
+pub fn announcements(old: &Picture, new: &Picture) -> Vec<Happening> {
+    if !old.fleet.synced || !new.fleet.synced {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    for (before, after) in changed(&old.fleet, &new.fleet) {
+        phases(&mut out, &new.fleet, before, after);
+        ends(&mut out, &new.fleet, before, after);
+        evictions(&mut out, &old.fleet, &new.fleet, before, after);
+    }
+    for (key, component) in &new.fleet.components {
+        let before = old.fleet.components.get(key);
+        if before.is_none_or(|before| !Arc::ptr_eq(before, component)) {
+            component_troubles(&mut out, before.map(|before| &**before), component);
+        }
+    }
+    blockers(&mut out, old, new);
+    out
+}
+
+/// Handoffs of the new fleet that are not what they were; one that was not there before has no `before`.
+pub(super) fn changed<'a>(
+    old: &'a FleetView,
+    new: &'a FleetView,
+) -> impl Iterator<Item = (Option<&'a HandoffRecord>, &'a HandoffRecord)> {
+    let none = Arc::ptr_eq(&old.handoffs, &new.handoffs);
+    let all = new.handoffs.iter().filter(move |_| !none);
+    all.filter_map(|(key, after)| {
+        // Another UID is another handoff.
+        let before = old.handoffs.get(key).filter(|before| before.meta.uid == after.meta.uid);
+        let same = before.is_some_and(|before| Arc::ptr_eq(before, after));
+        (!same).then(|| (before.map(|before| &**before), &**after))
+    })
+}
+
+fn phases(out: &mut Vec<Happening>, fleet: &FleetView, before: Option<&HandoffRecord>, after: &HandoffRecord) {
+    let steps = before.map(|before| &before.status.steps[..]).unwrap_or_default();
+    let known = |phase: Phase, started: &str| steps.iter().any(|step| step.phase == phase && step.started_at == started);
+    let mut first = before.is_some_and(|before| before.status.run.is_none()) && after.status.run.is_some();
+    for step in after.status.steps.iter().filter(|step| !known(step.phase, &step.started_at)) {
+        if first && step.phase > Phase::Preflight {
+            first = false;
+            let note = format!("{} begins: {}", named(after), journey(after));
+            out.extend(on_node(fleet, after, Severity::Normal, "HandoffStarted", "Start", &note));
+        }
+        let note = format!("{}: {}", step.phase, journey(after));
+        out.push(on_handoff(after, Severity::Normal, step.phase.as_str(), "EnterPhase", &note));
+    }
+}
+
+fn ends(out: &mut Vec<Happening>, fleet: &FleetView, before: Option<&HandoffRecord>, after: &HandoffRecord) {
+    let phase = after.status.phase;
+    let was = before.map(|before| (before.status.phase, before.status.history.len()));
+    let is = (phase, after.status.history.len());
+    if !phase.is_ended() || was.is_none() || was == Some(is) {
+        return;
+    }
+    let (severity, word, action) = match phase {
+        Phase::Done => (Severity::Normal, "HandoffDone", "Finish"),
+        Phase::Failed => (Severity::Warning, "HandoffFailed", "Fail"),
+        _ => (Severity::Warning, "HandoffAborted", "Abort"),
+    };
+    let why = match &after.status.reason {
+        Some(reason) if phase != Phase::Done => format!(": {}: {}", reason.word, reason.message),
+        _ => String::new(),
+    };
+    let note = format!("{phase}: {}{why}", journey(after));
+    out.push(on_handoff(after, severity, word, action, &note));
+    out.extend(on_node(fleet, after, severity, word, action, &format!("{}: {note}", named(after))));
+}
+
+fn evictions(out: &mut Vec<Happening>, old: &FleetView, new: &FleetView, before: Option<&HandoffRecord>, after: &HandoffRecord) {
+    let known = before.map(|before| &before.status.evicted[..]).unwrap_or_default();
+    for uid in after.status.evicted.iter().filter(|uid| !known.contains(uid)) {
+        let found = [new, old].into_iter().find_map(|fleet| pod_on(fleet, after, uid));
+        // A pod that neither picture shows is gone; its Event would be about nothing.
+        let Some((pod, why)) = found else { continue };
+        let why = why.map(|why| format!(" The pod {}.", claims(&why))).unwrap_or_default();
+        let note = format!("evicted for {} ({}).{why}", named(after), journey(after));
+        out.push(Happening {
+            regarding: Regarding {
+                api_version: "v1",
+                kind: "Pod",
+                namespace: pod.key.namespace.to_string(),
+                name: pod.key.name.to_string(),
+                uid: pod.meta.uid.clone(),
+            },
+            severity: Severity::Normal,
+            reason: "Evicted".to_owned(),
+            action: "Evict".to_owned(),
+            note,
+        });
+    }
+}
+
+fn pod_on(fleet: &FleetView, handoff: &HandoffRecord, uid: &str) -> Option<(Arc<PodRecord>, Option<ClaimReason>)> {
+    let spec = handoff.spec.as_ref().ok()?;
+    let node = fleet.node(&NodeName::from(spec.node.as_str()))?;
+    let component = ObjectKey::new(handoff.key.namespace.clone(), spec.component.as_str());
+    let claimants = node.components.get(&component).map(|occupancy| &occupancy.claimants[..]).unwrap_or_default();
+    let is = |claimant: &&Claimant| claimant.pod.meta.uid == *uid;
+    if let Some(claimant) = claimants.iter().find(is) {
+        return Some((claimant.pod.clone(), Some(claimant.why.clone())));
+    }
+    node.pods.iter().find(|pod| pod.meta.uid == *uid).map(|pod| (pod.clone(), None))
+}
+
+fn claims(why: &ClaimReason) -> String {
+    match why {
+        ClaimReason::Resource { name, quantity } => format!("holds {quantity} of {name}"),
+        ClaimReason::Claim { claim, driver } => format!("holds ResourceClaim {claim} of {driver}"),
+        ClaimReason::UnresolvedClaim { entry } => format!("has claim {entry}, which cannot be resolved"),
+        ClaimReason::Selector => "is selected by the component's podSelector".to_owned(),
+        ClaimReason::Reboot => "cannot stay while the node is rebooted".to_owned(),
+    }
+}
+
+fn component_troubles(out: &mut Vec<Happening>, before: Option<&ComponentView>, after: &ComponentView) {
+    let mut tell = |reason: &str, note: &str| {
+        let record = &after.record;
+        out.push(Happening {
+            regarding: ours("NodeComponent", &record.key, &record.meta.uid),
+            severity: Severity::Warning,
+            reason: reason.to_owned(),
+            action: "Check".to_owned(),
+            note: note.to_owned(),
+        });
+    };
+    let new = |known: fn(&ComponentView) -> &[String], text: &String| !before.is_some_and(|before| known(before).contains(text));
+    for text in after.refusals.iter().filter(|text| new(|it| &it.refusals, text)) {
+        tell("ComponentRefused", text);
+    }
+    for text in after.anomalies.iter().filter(|text| new(|it| &it.anomalies, text)) {
+        tell("Anomaly", text);
+    }
+    if after.changed_without_version && !before.is_some_and(|before| before.changed_without_version) {
+        let version = after.spec().map(|spec| spec.version.as_str()).unwrap_or_default();
+        tell(
+            "SpecChangedWithoutVersion",
+            &format!("the content of version {version} is not what its DaemonSets were made from: give it another version"),
+        );
+    }
+}
+
+/// When a blocker of this kind is told; None: never, since it is only somebody's turn, or told elsewhere.
+fn marks(kind: BlockerKind) -> Option<&'static [SignedDuration]> {
+    use BlockerKind::*;
+    const AT_ONCE: &[SignedDuration] = &[SignedDuration::ZERO, MARKS[1], MARKS[2], MARKS[3], MARKS[4]];
+    match kind {
+        QueuedBehind | BudgetSpent | Soaking | Canary | OutsideWindow | Paused | NodeBusy | NoLease | StaleView
+        | ComponentRefused | HandoffFailed | HandoffHeld => None,
+        PreflightRefused
+        | DisruptionBudgetNever
+        | UnloadFailed
+        | RebootRequired
+        | NodeLeftClosed
+        | AwaitingChoice
+        | UnknownVersion
+        | LabelGarbage
+        | Anomaly => Some(AT_ONCE),
+        _ => Some(&MARKS),
+    }
+}
+
+fn blockers(out: &mut Vec<Happening>, old: &Picture, new: &Picture) {
+    for (subject, verdict) in new.verdicts.iter() {
+        let Verdict::Wait(wait) = verdict else { continue };
+        let before = match old.verdicts.get(&subject) {
+            Some(Verdict::Wait(before)) => &before.blockers[..],
+            _ => &[],
+        };
+        for blocker in &wait.blockers {
+            let known = before.iter().any(|it| (it.kind, &it.object) == (blocker.kind, &blocker.object));
+            if passed(blocker, known.then_some(old.fleet.now), new.fleet.now) {
+                out.extend(blocked(&new.fleet, &subject, blocker, &wait.next));
+            }
+        }
+    }
+}
+
+/// Whether it has come to a mark since it was last looked at.
+fn passed(blocker: &Blocker, looked: Option<Timestamp>, now: Timestamp) -> bool {
+    let Some(marks) = marks(blocker.kind) else { return false };
+    let is = now.duration_since(blocker.since);
+    let was = looked.map(|looked| looked.duration_since(blocker.since));
+    marks.iter().any(|mark| *mark <= is && was.is_none_or(|was| was < *mark))
+}
+
+/// On the handoff and on its node; without a handoff on the node alone, and for a component as a whole on that.
+fn blocked(fleet: &FleetView, subject: &Subject, blocker: &Blocker, next: &str) -> Vec<Happening> {
+    let about = |regarding| Happening {
+        regarding,
+        severity: Severity::Warning,
+        reason: blocker.kind.word(),
+        action: "Wait".to_owned(),
+        note: if next.is_empty() { blocker.message.clone() } else { format!("{} Next: {next}", sentence(&blocker.message)) },
+    };
+    match subject {
+        Subject::Occupancy { component, node } => {
+            let view = fleet.node(node);
+            let handoff = view.and_then(|view| view.components.get(component)).and_then(|it| it.handoff.as_ref());
+            match (handoff, view.and_then(|view| view.record.as_ref())) {
+                (Some(handoff), _) => vec![about(ours("NodeHandoff", &handoff.key, &handoff.meta.uid))],
+                (None, Some(record)) => vec![about(node_of(node, &record.meta.uid))],
+                (None, None) => Vec::new(),
+            }
+        }
+        Subject::Component(component) | Subject::Version { component, .. } => {
+            let record = fleet.components.get(component).map(|view| &view.record);
+            record.map(|record| about(ours("NodeComponent", component, &record.meta.uid))).into_iter().collect()
+        }
+        Subject::Lease => Vec::new(),
+    }
+}
+
+fn sentence(text: &str) -> String {
+    if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
+}
+
+fn on_handoff(handoff: &HandoffRecord, severity: Severity, reason: &str, action: &str, note: &str) -> Happening {
+    Happening {
+        regarding: ours("NodeHandoff", &handoff.key, &handoff.meta.uid),
+        severity,
+        reason: reason.to_owned(),
+        action: action.to_owned(),
+        note: note.to_owned(),
+    }
+}
+
+fn on_node(
+    fleet: &FleetView,
+    handoff: &HandoffRecord,
+    severity: Severity,
+    reason: &str,
+    action: &str,
+    note: &str,
+) -> Option<Happening> {
+    let node = NodeName::from(handoff.spec.as_ref().ok()?.node.as_str());
+    let record = fleet.node(&node)?.record.as_ref()?;
+    Some(Happening {
+        regarding: node_of(&node, &record.meta.uid),
+        severity,
+        reason: reason.to_owned(),
+        action: action.to_owned(),
+        note: note.to_owned(),
+    })
+}
+
+fn ours(kind: &'static str, key: &ObjectKey, uid: &Uid) -> Regarding {
+    const API_VERSION: &str = "lockkeeper.dev/v1alpha1";
+    debug_assert!(API_VERSION.starts_with(GROUP));
+    Regarding {
+        api_version: API_VERSION,
+        kind,
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        uid: uid.clone(),
+    }
+}
+
+fn node_of(node: &NodeName, uid: &Uid) -> Regarding {
+    Regarding { api_version: "v1", kind: "Node", namespace: String::new(), name: node.to_string(), uid: uid.clone() }
+}
+
+fn named(handoff: &HandoffRecord) -> String {
+    format!("NodeHandoff {}", handoff.key)
+}
+
+/// `drivers/gpu from 1.0 to 2.0 on node n1, attempt 1`.
+fn journey(handoff: &HandoffRecord) -> String {
+    let run = handoff.status.run.as_ref();
+    let spec = handoff.spec.as_ref().ok();
+    let from = run.and_then(|run| run.from.as_deref()).map(|from| format!(" from {from}")).unwrap_or_default();
+    let target = match run {
+        Some(run) => run.target.as_deref(),
+        None => spec.and_then(|spec| spec.version.as_deref()),
+    };
+    let to = target.map_or_else(|| " out of service".to_owned(), |target| format!(" to {target}"));
+    let node = spec.map(|spec| spec.node.as_str()).unwrap_or("unknown");
+    let attempt = run.map(|run| run.attempt).or(spec.map(|spec| spec.attempt)).unwrap_or(1);
+    format!("{}{from}{to} on node {node}, attempt {attempt}", component_of(handoff))
+}
+
+/// Phases that a handoff has left between two pictures, with how long it was in each.
+pub(super) fn left(before: Option<&HandoffRecord>, after: &HandoffRecord) -> Vec<(Phase, f64)> {
+    // Whoever sees a handoff for the first time did not see it leave anything.
+    let Some(before) = before else { return Vec::new() };
+    let finished: BTreeMap<(Phase, &str), bool> =
+        before.status.steps.iter().map(|step| ((step.phase, step.started_at.as_str()), step.finished_at.is_some())).collect();
+    let mut left = Vec::new();
+    for step in &after.status.steps {
+        let Some(end) = &step.finished_at else { continue };
+        if finished.get(&(step.phase, step.started_at.as_str())) == Some(&true) {
+            continue;
+        }
+        if let (Ok(start), Ok(end)) = (step.started_at.parse::<Timestamp>(), end.parse::<Timestamp>()) {
+            left.push((step.phase, end.duration_since(start).as_secs_f64().max(0.0)));
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+#[path = "announce_tests.rs"]
+mod tests;
