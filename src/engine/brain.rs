@@ -168,7 +168,7 @@ impl Brain {
     /// Objects as the server has them now.
     pub fn learn_records(&mut self, records: Vec<Record>) {
         for record in records {
-            self.fleet.apply(record.kind(), Event::Apply(record));
+            self.fleet.apply(record.kind(), Event::Observed(record));
         }
     }
 

@@ -1,12 +1,16 @@
 //! A scenario run to its end as fast as it goes, on a clock that only moves when everybody waits.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::Notify;
 
-use super::{Baseline, DemoOptions, Findings, Summary, baseline, chaos, supervisor};
+use super::{Baseline, DemoOptions, Findings, Summary, baseline, chaos, story, supervisor};
 use crate::sim::{
     people::{
         hands::Hands,
@@ -41,6 +45,7 @@ async fn play(options: &DemoOptions) -> Result<(Summary, Findings), String> {
     world_options.controllers.scheduler.late_permille = if options.faults == Profile::None { 0 } else { 50 };
     world_options.server.log_records = if options.keep_log { None } else { Some(0) };
     let world = Arc::new(World::start(&world_options, &scenario::cluster(options.nodes)));
+    let story = options.tell.then(|| story::collect(&world.api));
     let hands = world.hands("operator");
     let nodes = scenario::node_names(options.nodes);
     let (outcome, mut done) = match options.baseline {
@@ -71,6 +76,7 @@ async fn play(options: &DemoOptions) -> Result<(Summary, Findings), String> {
         unfinished: outcome.unfinished,
         faults: done,
         log: if options.keep_log { log.text() } else { String::new() },
+        story: story.map(|lines| std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner))).unwrap_or_default(),
     };
     Ok((summary, findings))
 }
@@ -94,7 +100,7 @@ async fn upgrade(
     operator::release(hands).await.map_err(|no| no.to_string())?;
     let mut order = nodes.to_vec();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(options.seed));
-    operator::apply(hands, &scenario::handoffs(&order)).await.map_err(|no| no.to_string())?;
+    operator::ask_for(hands, &order).await.map_err(|no| no.to_string())?;
     let trouble = trouble(world, nodes, options);
     let outcome = operator::see_through(hands, &order, PATIENCE).await;
     let mut counts = Counts::new();
@@ -139,7 +145,36 @@ mod tests {
     use crate::sim::demo::Scenario;
 
     fn options(seed: u64, faults: Profile, nodes: usize) -> DemoOptions {
-        DemoOptions { scenario: Scenario::KernelModule, seed, faults, baseline: None, nodes, pods_per_node: 2, keep_log: false }
+        DemoOptions { scenario: Scenario::KernelModule, seed, faults, baseline: None, nodes, pods_per_node: 2, keep_log: false, tell: false }
+    }
+
+    /// `SEEDS=1..9 FAULTS=hostile NODES=4 cargo test --lib sweep -- --nocapture` tries more.
+    #[test]
+    fn sweep() {
+        let read = |name: &str| std::env::var(name).ok();
+        let seeds = read("SEEDS").unwrap_or_else(|| "1..3".into());
+        let (from, to) = seeds.split_once("..").unwrap();
+        let profile = match read("FAULTS").as_deref() {
+            Some("hostile") => Profile::Hostile,
+            Some("flaky") => Profile::Flaky,
+            _ => Profile::None,
+        };
+        let nodes = read("NODES").map_or(4, |text| text.parse().unwrap());
+        let mut bad = 0;
+        for seed in from.parse::<u64>().unwrap()..to.parse().unwrap() {
+            let options = DemoOptions { tell: read("STORY").is_some(), ..options(seed, profile, nodes) };
+            let (summary, findings) = run(&options).unwrap();
+            for line in &findings.story {
+                println!("{line}");
+            }
+            println!("{}", serde_json::to_string(&summary).unwrap());
+            if !summary.is_good() {
+                bad += 1;
+                println!("{:#?}", findings.violations.iter().take(5).collect::<Vec<_>>());
+                println!("{:#?}", findings.unfinished);
+            }
+        }
+        assert_eq!(bad, 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod baseline;
 pub mod chaos;
 pub mod headless;
+pub mod story;
 pub mod supervisor;
 
 use serde::Serialize;
@@ -21,6 +22,8 @@ pub struct DemoOptions {
     pub pods_per_node: usize,
     /// Keep the text of the event log.
     pub keep_log: bool,
+    /// Tell the story of nodes and handoffs.
+    pub tell: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -78,6 +81,8 @@ pub struct Findings {
     pub faults: std::collections::BTreeMap<String, u64>,
     /// The text of the event log, if it was to be kept.
     pub log: String,
+    /// A line per write that matters, if it was to be told.
+    pub story: Vec<String>,
 }
 
 impl Summary {

@@ -74,13 +74,27 @@ pub async fn release(hands: &Hands) -> Result<(), No> {
     hands.merge(&path, &json!({"spec": {"version": scenario::NEW, "kernelModule": module}})).await.map(drop)
 }
 
+/// Asks for the new version on these nodes, in this order, whatever handoffs an earlier version left.
+pub async fn ask_for(hands: &Hands, order: &[String]) -> Result<(), No> {
+    let handoffs = hands.items(&handoffs_path()).await?;
+    for (position, node) in (1..).zip(order) {
+        let handoff = handoffs.iter().find(|handoff| text(handoff, "/spec/node") == node);
+        tend(hands, handoff, node, position).await;
+    }
+    Ok(())
+}
+
+fn handoffs_path() -> String {
+    format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{}/nodehandoffs", scenario::NAMESPACE)
+}
+
 /// Watches over the handoffs until all nodes are on the new version, and tries again what failed or was aborted or deleted.
 pub async fn see_through(hands: &Hands, order: &[String], within: Duration) -> Outcome {
     let deadline = tokio::time::Instant::now() + within;
     let mut outcome = Outcome::default();
     loop {
         let handoffs =
-            hands.items(&format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{}/nodehandoffs", scenario::NAMESPACE)).await;
+            hands.items(&handoffs_path()).await;
         let nodes = hands.items("/api/v1/nodes").await;
         if let (Ok(handoffs), Ok(nodes)) = (handoffs, nodes) {
             outcome = look(&handoffs, &nodes, order, outcome.retried);
@@ -117,7 +131,8 @@ fn look(handoffs: &[Value], nodes: &[Value], order: &[String], retried: usize) -
             let blockers =
                 handoff.and_then(|handoff| handoff.pointer("/status/blockers")).map(Value::to_string).unwrap_or_default();
             let reason = handoff.map(|handoff| text(handoff, "/status/reason/message")).unwrap_or_default();
-            outcome.unfinished.push(format!("{name}: {phase} {reason} {blockers}"));
+            let spec = handoff.and_then(|handoff| handoff.get("spec")).map(Value::to_string).unwrap_or_default();
+            outcome.unfinished.push(format!("{name}: {phase} {reason} {blockers} {spec}"));
         }
     }
     outcome
@@ -129,7 +144,9 @@ async fn tend(hands: &Hands, handoff: Option<&Value>, node: &str, position: i32)
         let object = crate::sim::scenarios::objects::handoff(scenario::NAMESPACE, scenario::NAME, node, scenario::NEW, position);
         return hands.create(&object).await.is_ok();
     };
-    if handoff.pointer("/metadata/deletionTimestamp").is_some() {
+    // Deleted after the module was out: it waits for a choice, and a new attempt is to go on.
+    let deleted = handoff.pointer("/metadata/deletionTimestamp").is_some();
+    if deleted && !(text(handoff, "/status/phase") == "Held") {
         return false;
     }
     let path = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{}/nodehandoffs/{}.{node}", scenario::NAMESPACE, scenario::NAME);
@@ -138,10 +155,11 @@ async fn tend(hands: &Hands, handoff: Option<&Value>, node: &str, position: i32)
     let ended = matches!(phase, "Failed" | "Aborted") || (phase == "Done" && other_target);
     // Someone gave it another target, or took the version away: ours is the order that counts here.
     let taken_over = !ended && (phase == "Held" || phase == "Queued") && other_target;
-    if !ended && !taken_over {
+    let choice = !ended && phase == "Held" && (deleted || text(handoff, "/spec/action") == "Abort");
+    if !ended && !taken_over && !choice {
         return false;
     }
-    let attempt = handoff.pointer("/spec/attempt").and_then(Value::as_i64).unwrap_or(1) + i64::from(ended);
+    let attempt = handoff.pointer("/spec/attempt").and_then(Value::as_i64).unwrap_or(1) + i64::from(ended || choice);
     let revision = text(handoff, "/metadata/resourceVersion");
     let body = json!({
         "metadata": {"resourceVersion": revision},
