@@ -1,15 +1,11 @@
 //! What a picture says about one component on one node, in the console's words. Pure: reads the picture, decides nothing.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
 use jiff::Timestamp;
 
 use crate::{
-    api::{
-        ComponentKey, NodeName, Phase, Uid, Version,
-        component::{KernelModule, UnloadBy},
-        handoff::NodeHandoffStatus,
-    },
+    api::{ComponentKey, NodeName, Phase, Uid, Version, component::UnloadBy, handoff::NodeHandoffStatus},
     engine::picture::Picture,
     fleet::{
         records::HandoffRecord,
@@ -17,6 +13,7 @@ use crate::{
     },
     handoff::{
         action::Subject,
+        phases,
         verdict::{Verdict, Wait},
     },
 };
@@ -200,26 +197,19 @@ impl<'a> Facts<'a> {
 
     /// Phases of this component's kind, in order, without Queued and the ends.
     pub fn phases(&self) -> &'static [Phase] {
-        let block = self.component.and_then(ComponentView::spec).map(|spec| &spec.kernel_module);
-        phases_of(block)
+        static STRIPS: LazyLock<[Vec<Phase>; 2]> = LazyLock::new(|| {
+            [false, true]
+                .map(|reboot| phases::strip(reboot).filter(|phase| !matches!(phase, Phase::Queued | Phase::Done)).collect())
+        });
+        let spec = self.component.and_then(ComponentView::spec);
+        let reboot = spec.is_some_and(|spec| spec.kernel_module.unload_by == UnloadBy::Reboot);
+        STRIPS.get(usize::from(reboot)).map_or(&[], Vec::as_slice)
     }
 }
 
 pub fn row_key(component: &ComponentKey, node: &NodeView) -> RowKey {
     let uid = node.record.as_ref().map(|record| record.meta.uid.clone());
     RowKey { component: component.clone(), node: node.name.clone(), uid }
-}
-
-fn phases_of(block: Option<&KernelModule>) -> &'static [Phase] {
-    use Phase::*;
-    const POD: &[Phase] =
-        &[Preflight, Cordoning, Draining, StoppingPlugin, Unloading, Loading, StartingPlugin, Verifying, Uncordoning];
-    const REBOOT: &[Phase] =
-        &[Preflight, Cordoning, Draining, StoppingPlugin, AwaitingReboot, Loading, StartingPlugin, Verifying, Uncordoning];
-    match block.map(|block| block.unload_by) {
-        Some(UnloadBy::Reboot) => REBOOT,
-        _ => POD,
-    }
 }
 
 /// RFC 3339 as the API objects have it.

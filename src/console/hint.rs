@@ -15,13 +15,7 @@ pub fn hint(model: &Model) -> Option<String> {
     }
     let key = |command: Command| model.keymap.key_of(command).unwrap_or_else(|| command.info().id.to_owned());
     if let Some(overlay) = model.overlays.last() {
-        return Some(match overlay.id() {
-            "plan" => "This is the plan: nothing has been done yet. Read it, then press Enter (Esc goes back).".to_owned(),
-            "confirm" => "Type the node's name as shown, then press Enter. Esc cancels.".to_owned(),
-            "ask" => "Tab moves to the other button, Enter takes it.".to_owned(),
-            "help" | "palette" => "Type to find; Esc closes.".to_owned(),
-            _ => "Esc closes this.".to_owned(),
-        });
+        return Some(overlay.hint());
     }
     if model.frozen.is_some() {
         return Some(format!("The picture stands still. Press {} to let it go on.", key(Command::PausePicture)));

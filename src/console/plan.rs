@@ -4,10 +4,14 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::facts::Facts;
 use crate::{
-    api::{ComponentKey, NodeName, Uid, Version},
-    drain::budget,
+    api::{ComponentKey, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Uid, Version, handoff::HandoffAction},
+    drain::{budget, order::Outlook},
     engine::{intent::NodeTarget, picture::Picture},
-    fleet::view::{ClaimReason, ClaimantClass},
+    fleet::{
+        records::{HandoffRecord, Meta},
+        view::{ClaimReason, ClaimantClass, ComponentView, Occupancy},
+    },
+    handoff::{self, evict, facts::Context, observed::Observed, phases, preflight},
 };
 
 /// Computes a plan from a picture. Pure.
@@ -49,8 +53,10 @@ pub struct PodPlan {
     pub uid: Uid,
     /// `holds 1 vendor.com/gpu`.
     pub why: String,
-    /// `evicted`, `terminating`, `restarts by itself`…
+    /// `evicted`, `is leaving already`, `stays (Unmanaged)`…
     pub what: String,
+    /// Nothing but a person can make it go.
+    pub stays: bool,
 }
 
 impl Plan {
@@ -65,9 +71,8 @@ impl Plan {
     /// Whether a person who has read one has read the other: the same nodes, pods, steps and refusals.
     /// A budget's numbers move all the time and do not count.
     pub fn says_the_same(&self, other: &Self) -> bool {
-        let pods = |plan: &NodePlan| -> BTreeSet<(Uid, String)> {
-            plan.pods.iter().map(|pod| (pod.uid.clone(), pod.what.clone())).collect()
-        };
+        let pods =
+            |plan: &NodePlan| -> BTreeSet<(Uid, bool)> { plan.pods.iter().map(|pod| (pod.uid.clone(), pod.stays)).collect() };
         let same = |(a, b): (&NodePlan, &NodePlan)| {
             (&a.node, &a.from, &a.steps, &a.refusals) == (&b.node, &b.from, &b.steps, &b.refusals) && pods(a) == pods(b)
         };
@@ -98,25 +103,22 @@ pub fn class(class: ClaimantClass) -> &'static str {
     }
 }
 
-/// A plan from the picture's facts alone.
+/// The plan of the engine's own preflight and drain, on the facts of a picture: what it refuses here, the engine refuses too.
 pub fn from_facts(picture: &Picture, request: &Request) -> Plan {
-    let component = picture.fleet.components.get(&request.component);
     let mut plan = Plan { nodes: Vec::new(), refusals: Vec::new(), warnings: Vec::new() };
-    match component {
-        None => plan.refusals.push(format!("NodeComponent {} does not exist", request.component)),
-        Some(component) => {
-            plan.refusals.extend(component.refusals.iter().cloned());
-            plan.warnings.extend(component.anomalies.iter().cloned());
-            if !component.versions.contains_key(&request.to) {
-                plan.refusals.push(format!("version {} of {} is not known", request.to, request.component));
-            }
-        }
+    let Some(component) = picture.fleet.components.get(&request.component) else {
+        plan.refusals.push(format!("NodeComponent {} does not exist", request.component));
+        return plan;
+    };
+    for target in &request.nodes {
+        let node = node_plan(picture, request, component, target, &mut plan);
+        plan.nodes.push(node);
     }
-    plan.nodes = request.nodes.iter().map(|target| node_plan(picture, request, target)).collect();
     plan
 }
 
-fn node_plan(picture: &Picture, request: &Request, target: &NodeTarget) -> NodePlan {
+/// What is not about the node alone goes to the whole plan, once.
+fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, target: &NodeTarget, whole: &mut Plan) -> NodePlan {
     let mut plan = NodePlan {
         node: target.node.clone(),
         from: None,
@@ -127,7 +129,7 @@ fn node_plan(picture: &Picture, request: &Request, target: &NodeTarget) -> NodeP
         warnings: Vec::new(),
     };
     let Some(facts) = Facts::of(picture, &request.component, &target.node) else {
-        plan.refusals.push(format!("Node {} does not exist", target.node));
+        plan.refusals.push(format!("Node {} is not there, or carries nothing of {}", target.node, request.component));
         return plan;
     };
     if facts.node.record.as_ref().map(|record| &record.meta.uid) != target.uid.as_ref() {
@@ -137,61 +139,94 @@ fn node_plan(picture: &Picture, request: &Request, target: &NodeTarget) -> NodeP
     if facts.is_current(request.to.as_str()) {
         plan.warnings.push(format!("{} runs {} already: it will be Done without a write", target.node, request.to));
     }
-    let record = facts.node.record.as_deref();
-    if record.is_some_and(|record| !record.ready.is_true()) {
-        plan.warnings.push(format!("Node {} is not Ready: its handoff will wait", target.node));
-    }
-    if record.is_some_and(|record| record.unschedulable) && facts.node.cordon.is_none() {
-        plan.warnings.push(format!("Node {} is cordoned by somebody else and will stay so", target.node));
-    }
-    let drain = facts.component.and_then(|component| component.spec()).map(|spec| spec.drain.clone()).unwrap_or_default();
-    let mut budgets = BTreeSet::new();
-    for claimant in &facts.occupancy.claimants {
-        let name = claimant.pod.key.to_string();
-        match claimant.class {
-            ClaimantClass::Mirror => plan.refusals.push(format!("Pod {name} is static and holds the device: it cannot be moved")),
-            ClaimantClass::Unmanaged if !drain.evict_unmanaged => {
-                plan.refusals.push(format!(
-                    "Pod {name} has no controller that brings it back: set spec.drain.evictUnmanaged, or delete it"
-                ));
-            }
-            ClaimantClass::EmptyDir if !drain.delete_empty_dir_data => {
-                plan.refusals.push(format!("Pod {name} loses its emptyDir data: set spec.drain.deleteEmptyDirData, or move it"));
-            }
-            ClaimantClass::DaemonSet { selects_ready: false } => {
-                plan.refusals.push(format!("Pod {name}: its DaemonSet must select the ready label, else it comes back at once"));
-            }
-            _ => {}
+    // The handoff as it would be made, in Queued: everything is judged as if it began now.
+    let occupancy = Occupancy { handoff: Some(Arc::new(proposed(request, &facts))), ..facts.occupancy.clone() };
+    let (observed, context) = (Observed::default(), onlooker());
+    let judged = handoff::facts::Facts {
+        now: picture.fleet.now,
+        key: &request.component,
+        component,
+        node: facts.node,
+        occupancy: &occupancy,
+        slot: None,
+        others: &[],
+        admission: None,
+        budgets: &picture.fleet.budgets,
+        observed: &observed,
+        context: &context,
+        stale: None,
+    };
+    for blocker in preflight::refusals(&judged) {
+        let text = format!("{}: {}", blocker.object, blocker.message);
+        let list = if blocker.object.kind == "NodeComponent" { &mut whole.refusals } else { &mut plan.refusals };
+        if !list.contains(&text) {
+            list.push(text);
         }
-        for view in budget::of(&claimant.pod, &picture.fleet.budgets) {
-            budgets.insert(format!("{}: {}", view.record.key, budget::arithmetic(view)));
+    }
+    for warning in preflight::warnings(&judged) {
+        if !whole.warnings.contains(&warning) {
+            whole.warnings.push(warning);
+        }
+    }
+    let mut budgets = BTreeSet::new();
+    for planned in evict::plan(&judged) {
+        let claimant = facts.occupancy.claimants.iter().find(|claimant| claimant.pod.meta.uid == planned.pod.uid);
+        if let Some(claimant) = claimant {
+            for view in budget::of(&claimant.pod, &picture.fleet.budgets) {
+                budgets.insert(format!("{}: {}", view.record.key, budget::arithmetic(view)));
+            }
         }
         plan.pods.push(PodPlan {
-            name,
-            uid: claimant.pod.meta.uid.clone(),
-            why: reason(&claimant.why),
-            what: class(claimant.class).to_owned(),
+            name: planned.pod.key.to_string(),
+            uid: planned.pod.uid.clone(),
+            why: claimant.map(|claimant| reason(&claimant.why)).unwrap_or_default(),
+            what: outlook(&planned.outlook),
+            stays: matches!(planned.outlook, Outlook::Never(_)),
         });
     }
     plan.budgets = budgets.into_iter().collect();
-    let version = |version: &Option<Version>| version.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
-    plan.steps = facts.phases().iter().map(|phase| step(*phase, &version(&plan.from), request.to.as_str())).collect();
+    plan.steps = facts.phases().iter().map(|phase| format!("{phase}: {}", phases::info(*phase).does)).collect();
     plan
 }
 
-fn step(phase: crate::api::Phase, from: &str, to: &str) -> String {
-    use crate::api::Phase::*;
-    match phase {
-        Preflight => "check everything once more; write nothing".to_owned(),
-        Cordoning => "close the node for new pods".to_owned(),
-        Draining => "evict the claimants, as their budgets allow".to_owned(),
-        StoppingPlugin => format!("stop the device plugin of {from}"),
-        Unloading => format!("stop the loader of {from}, unload the module, prove that it is out"),
-        AwaitingReboot => "wait for a reboot".to_owned(),
-        Loading => format!("load {to}"),
-        StartingPlugin => format!("start the device plugin of {to}"),
-        Verifying => "wait until the devices are back and stay".to_owned(),
-        Uncordoning => "open the node, if it was lockkeeper that closed it".to_owned(),
-        other => other.to_string(),
+fn proposed(request: &Request, facts: &Facts<'_>) -> HandoffRecord {
+    let before = facts.handoff().and_then(|handoff| handoff.spec.as_ref().ok());
+    let spec = NodeHandoffSpec {
+        component: request.component.name.to_string(),
+        node: facts.node.name.to_string(),
+        version: Some(request.to.to_string()),
+        position: None,
+        action: HandoffAction::Run,
+        attempt: before.map_or(1, |spec| spec.attempt + 1),
+        pause_after: Vec::new(),
+        overrides: before.map(|spec| spec.overrides.clone()).unwrap_or_default(),
+        requested_by: String::from("console"),
+        reason: String::new(),
+    };
+    let name = format!("{}.{}", request.component.name, facts.node.name);
+    HandoffRecord {
+        key: ObjectKey::new(request.component.namespace.clone(), name),
+        meta: Meta { uid: "".into(), resource_version: "".into(), created: None, deletion: None },
+        generation: 1,
+        spec: Ok(spec),
+        status: NodeHandoffStatus::default(),
+        finalizers: Vec::new(),
+    }
+}
+
+/// Somebody who asks and does not act.
+fn onlooker() -> Context {
+    Context { lease_held: false, epoch: 0, identity: "".into(), cluster_max_unavailable: 1, read_only: true }
+}
+
+fn outlook(outlook: &Outlook) -> String {
+    match outlook {
+        Outlook::Evicted => "evicted".to_owned(),
+        Outlook::InTurn { budget } => format!("evicted when {budget} allows the next one"),
+        Outlook::Overridden { reason, .. } => format!("deleted by an override: {reason}"),
+        Outlook::Later(blocker) => format!("evicted later ({})", blocker.kind.word()),
+        Outlook::Never(blocker) => format!("stays ({})", blocker.kind.word()),
+        Outlook::LeavesByItself => "leaves and returns by itself".to_owned(),
+        Outlook::Going(_) => "is leaving already".to_owned(),
     }
 }

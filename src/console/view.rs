@@ -126,6 +126,10 @@ fn badges(model: &Model) -> Vec<Badge> {
         Connection::Unavailable { what, .. } => Badge::new(format!("NO {what}"), Role::Danger, 0),
     });
     let lease = &model.picture.leadership;
+    if let Some(problem) = &lease.problem {
+        let short = format::cut(&format::clean(problem), 32, model.glyphs.ellipsis).into_owned();
+        badges.push(Badge::new(format!("LEASE: {short}"), Role::Danger, 0));
+    }
     badges.push(match (&lease.holder, lease.ours, model.picture.mode) {
         (_, true, _) => Badge::new("acts here", Role::Header, 1),
         (Some(holder), false, _) => {

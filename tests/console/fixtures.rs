@@ -122,6 +122,7 @@ impl NodeBuilder {
     pub fn unmanaged(mut self) -> Self {
         if let Some(claimant) = self.occupancy.claimants.first_mut() {
             claimant.class = ClaimantClass::Unmanaged;
+            Arc::make_mut(&mut claimant.pod).owner = None;
         }
         self
     }
@@ -136,10 +137,11 @@ impl NodeBuilder {
 
     /// A handoff to 2.0 that has come to `phase`, twelve seconds per step.
     pub fn handoff(mut self, phase: Phase) -> Self {
-        const ORDER: [Phase; 9] = [
+        const ORDER: [Phase; 10] = [
             Phase::Preflight,
             Phase::Cordoning,
             Phase::Draining,
+            Phase::Detaching,
             Phase::StoppingPlugin,
             Phase::Unloading,
             Phase::Loading,
@@ -149,7 +151,7 @@ impl NodeBuilder {
         ];
         let reached = match phase {
             Phase::Queued => 0,
-            Phase::Failed | Phase::Held | Phase::Aborted => 5,
+            Phase::Failed | Phase::Held | Phase::Aborted => 6,
             Phase::Done => ORDER.len(),
             phase => ORDER.iter().position(|other| *other == phase).unwrap() + 1,
         };
@@ -255,7 +257,7 @@ pub fn pod(name: &str, node: &NodeName) -> PodRecord {
         key: ObjectKey::new("ml", name),
         meta: meta(&format!("uid-{name}")),
         labels: Arc::new([("app".into(), "train".into())].into()),
-        owner: None,
+        owner: Some(Owner { kind: "ReplicaSet".into(), name: "train".into(), uid: "uid-rs".into(), is_apps: true }),
         node: Some(node.clone()),
         phase: PodPhase::Running,
         ready: Ready { status: ReadyStatus::True, since: None, heartbeat: None },
@@ -275,7 +277,11 @@ fn component(key: &ComponentKey, version: &str) -> ComponentView {
     let spec: NodeComponentSpec = serde_json::from_value(serde_json::json!({
         "version": version,
         "kernelModule": {
-            "daemonSets": {"loader": {}, "devicePlugin": {}, "unload": {}},
+            "daemonSets": {
+                "loader": {},
+                "devicePlugin": {"spec": {"initContainers": [{"name": "wait"}]}},
+                "unload": {},
+            },
             "devices": {"resourceNames": ["vendor.com/gpu"]},
         },
     }))
@@ -289,8 +295,8 @@ fn component(key: &ComponentKey, version: &str) -> ComponentView {
                 version: version.clone(),
                 block: block.clone(),
                 content: "c".into(),
-                loader: None,
-                plugin: None,
+                loader: Some(Arc::new(daemon_set(key, "loader", version.as_str()))),
+                plugin: Some(Arc::new(daemon_set(key, "plugin", version.as_str()))),
                 used_by: 1,
             };
             (version, view)
@@ -310,6 +316,26 @@ fn component(key: &ComponentKey, version: &str) -> ComponentView {
         changed_without_version: false,
         anomalies: Vec::new(),
         matched_nodes: 0,
+    }
+}
+
+fn daemon_set(component: &ComponentKey, role: &str, version: &str) -> DaemonSetRecord {
+    let key = ObjectKey::new(component.namespace.clone(), format!("{}-{role}-{version}", component.name));
+    DaemonSetRecord {
+        meta: meta(&format!("uid-{key}")),
+        key,
+        labels: Labels::default(),
+        annotations: BTreeMap::new(),
+        generation: 1,
+        observed_generation: 1,
+        on_delete: true,
+        node_selector: BTreeMap::new(),
+        spec: None,
+        desired: 4,
+        ready: 4,
+        current: 4,
+        claims_resources: BTreeMap::new(),
+        requires_labels: Vec::new(),
     }
 }
 

@@ -79,7 +79,9 @@ fn a_changed_plan_says_so_and_asks_again() {
 #[test]
 fn a_refused_plan_cannot_be_confirmed() {
     let mut user = User::at(busy());
-    user.go_to("gpu-n09").press("U").expect_text("refused: Pod ml/train-gpu-n09-0 has no controller");
+    user.go_to("gpu-n09")
+        .press("U")
+        .expect_text("refused: Pod ml/train-gpu-n09-0: holds 1 vendor.com/gpu, and no controller would bring it");
     user.press("enter").expect_overlay("plan").expect_message("this plan is refused").expect_no_intent();
     // It becomes refused while the confirmation is open.
     let mut user = User::at(scene([node("gpu-n08").pods(1)]));

@@ -66,6 +66,10 @@ impl Overlay for Ask {
         self.buttons.draw(model, &mut pen.line(bottom), "Cancel", self.verb, false);
     }
 
+    fn hint(&self) -> String {
+        "Tab moves to the other button, Enter takes it.".to_owned()
+    }
+
     fn keys(&self) -> &'static [(&'static str, &'static str)] {
         &[("tab", "to the other button"), ("enter", "take it"), ("esc", "cancel")]
     }

@@ -149,6 +149,10 @@ impl Overlay for Confirm {
         self.buttons.draw(model, &mut pen.line(area.height.saturating_sub(1)), "Cancel", act, true);
     }
 
+    fn hint(&self) -> String {
+        "Type the node's name as shown, then press Enter. Esc cancels.".to_owned()
+    }
+
     fn keys(&self) -> &'static [(&'static str, &'static str)] {
         &[("type the name", "then enter"), ("esc", "cancel")]
     }

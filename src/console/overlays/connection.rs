@@ -38,7 +38,7 @@ impl Overlay for Watches {
 
     fn size(&self, model: &Model, width: u16) -> (u16, u16) {
         let lines: usize = model.picture.fleet.health.iter().map(|watch| 1 + watch.undecodable.len()).sum();
-        (width.min(110), u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(2))
+        (width.min(110), u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(3))
     }
 
     fn command(&mut self, _: &mut Model, command: Command) -> Answer {
@@ -76,6 +76,14 @@ impl Overlay for Watches {
                 lines.push((String::new(), format!("{name} cannot be read: {why}"), Role::Warn));
             }
         }
+        let lease = &model.picture.leadership;
+        let until = lease.until.map(|until| format!(", renewed until {}", format::clock(until))).unwrap_or_default();
+        let held = match (&lease.problem, &lease.holder) {
+            (Some(problem), _) => (problem.clone(), Role::Bad),
+            (None, Some(holder)) => (format!("held by {holder}, epoch {}{until}", lease.epoch), Role::Text),
+            (None, None) => ("held by nobody: no engine acts".to_owned(), Role::Waiting),
+        };
+        lines.push(("Lease".to_owned(), held.0, held.1));
         self.lines = lines.len();
         let window = self.view.window(lines.len(), None, usize::from(pen.height()));
         for (y, (name, text, role)) in lines.get(window.clone()).unwrap_or_default().iter().enumerate() {

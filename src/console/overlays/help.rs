@@ -140,6 +140,10 @@ impl Overlay for Help {
         scroll::bar(&mut body, lines.len(), &window, &model.theme, model.glyphs);
     }
 
+    fn hint(&self) -> String {
+        "Type to find; Esc closes.".to_owned()
+    }
+
     fn keys(&self) -> &'static [(&'static str, &'static str)] {
         &[("type", "to find"), ("up/down", "read"), ("esc", "close")]
     }

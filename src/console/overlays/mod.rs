@@ -47,6 +47,11 @@ pub trait Overlay {
 
     fn draw(&mut self, model: &Model, pen: &mut Pen<'_>);
 
+    /// What the demo's first line says.
+    fn hint(&self) -> String {
+        "Esc closes this.".to_owned()
+    }
+
     /// What the keys line says.
     fn keys(&self) -> &'static [(&'static str, &'static str)];
 }

@@ -136,6 +136,10 @@ impl Overlay for Palette {
         scroll::bar(&mut body, found.len(), &window, &model.theme, model.glyphs);
     }
 
+    fn hint(&self) -> String {
+        "Type to find; Enter runs; Esc closes.".to_owned()
+    }
+
     fn keys(&self) -> &'static [(&'static str, &'static str)] {
         &[("type", "to find"), ("enter", "run"), ("esc", "close")]
     }

@@ -75,7 +75,10 @@ fn lines(model: &Model, plan: &Plan, changed: bool, width: usize) -> Vec<Line> {
             if plan.nodes.len() > 1 { "On each node, one node after the other:" } else { "Then, one step after the other:" };
         lines.push(vec![Span::new(format!(" {each}"), model.style(Role::Title))]);
         for (at, step) in node.steps.iter().enumerate() {
-            lines.push(vec![Span::new(format!(" {:>3}. ", at + 1), model.style(Role::Muted)), Span::new(step.clone(), text)]);
+            for (part, words) in format::wrap(step, width.saturating_sub(8)).into_iter().enumerate() {
+                let number = if part == 0 { format!(" {:>3}. ", at + 1) } else { " ".repeat(6) };
+                lines.push(vec![Span::new(number, model.style(Role::Muted)), Span::new(words, text)]);
+            }
         }
     }
     lines
@@ -174,6 +177,14 @@ impl Overlay for PlanDialog {
             (Role::Text, "Nothing has been done yet. Enter goes on to the confirmation, Esc goes back.".to_owned())
         };
         pen.line(area.height.saturating_sub(1)).text(1, area.width, &foot, model.style(role));
+    }
+
+    fn hint(&self) -> String {
+        if self.plan.is_refused() {
+            "This plan is refused, and the first lines say why. Esc goes back: choose another node.".to_owned()
+        } else {
+            "This is the plan: nothing has been done yet. Read it, then press Enter (Esc goes back).".to_owned()
+        }
     }
 
     fn keys(&self) -> &'static [(&'static str, &'static str)] {

@@ -57,7 +57,7 @@ const COLUMNS: [Column<Col>; 8] = [
     Column { id: Col::Node, title: "NODE", least: 12, most: 40, rank: 0 },
     Column { id: Col::Version, title: "VERSION", least: 8, most: 14, rank: 3 },
     Column { id: Col::Target, title: "TARGET", least: 8, most: 14, rank: 5 },
-    Column { id: Col::Strip, title: "STEPS", least: 9, most: 9, rank: 2 },
+    Column { id: Col::Strip, title: "STEPS", least: 10, most: 10, rank: 2 },
     Column { id: Col::Phase, title: "PHASE", least: 14, most: 14, rank: 0 },
     Column { id: Col::Blocker, title: "WAITS FOR", least: 14, most: 60, rank: 0 },
     Column { id: Col::Age, title: "AGE", least: 6, most: 6, rank: 4 },
@@ -404,7 +404,7 @@ fn strip(model: &Model, facts: &Facts<'_>, pen: &mut Pen<'_>, x: u16, flat: bool
     let steps = phase_strip::steps(facts.phases(), phase, facts.last_step(), facts.wait().is_some());
     if flat {
         let signs: String = steps.map(|step| step.sign(model.glyphs)).collect();
-        pen.text(x, 9, &signs, style);
+        pen.text(x, 10, &signs, style);
     } else {
         phase_strip::draw(pen, x, steps, &model.theme, model.glyphs);
     }
