@@ -256,7 +256,6 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
 /// The verb of a method on a resource path.
 pub fn verb(method: &Method, named: bool, sub: &str, query: &Query) -> Result<Verb, Refusal> {
     Ok(match (method.as_str(), named) {
-        ("GET", true) if query.on("watch") && sub.is_empty() => Verb::Watch,
         ("GET", true) => Verb::Get,
         ("GET", false) if query.on("watch") => Verb::Watch,
         ("GET", false) => Verb::List,

@@ -196,14 +196,7 @@ fn push_item(out: &mut Vec<u8>, json: &[u8], skip: &[u8]) {
 }
 
 pub fn selectors_of(call: &Call) -> Result<Selectors, Refusal> {
-    let mut fields = call.query.get("fieldSelector").to_owned();
-    if call.verb == Verb::Watch && !call.name.is_empty() {
-        if !fields.is_empty() {
-            fields.push(',');
-        }
-        fields.push_str(&format!("metadata.name={}", call.name));
-    }
-    Selectors::parse(&call.resource, call.query.get("labelSelector"), &fields)
+    Selectors::parse(&call.resource, call.query.get("labelSelector"), call.query.get("fieldSelector"))
 }
 
 pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {

@@ -228,6 +228,9 @@ pub fn too_old(asked: u64, floor: u64) -> Refusal {
     Refusal::expired(format!("too old resource version: {asked} ({floor})"))
 }
 
+/// How long before its end a stream gets its last bookmark.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
 /// What the pump of one stream needs.
 pub struct Stream {
     pub queue: Arc<Queue>,
@@ -269,7 +272,9 @@ impl Stream {
 
     /// Feeds the stream until it ends: the client went away, the deadline, a cut.
     pub async fn run(self, out: mpsc::Sender<Bytes>) {
-        let mut next_bookmark = self.bookmarks.map(|every| Instant::now() + every);
+        // One each period, and a last one shortly before the end.
+        let last = self.deadline.checked_sub(LAST_BOOKMARK).unwrap_or(self.deadline);
+        let mut next_bookmark = self.bookmarks.map(|every| last.min(Instant::now() + every));
         loop {
             let now = Instant::now();
             if now >= self.deadline {
@@ -278,7 +283,7 @@ impl Stream {
             if let (Some(at), Some(every)) = (next_bookmark, self.bookmarks)
                 && now >= at
             {
-                next_bookmark = Some(now + every);
+                next_bookmark = Some(if now >= last { self.deadline } else { last.min(now + every) });
                 // A stream with lines still on their way must not promise their revisions.
                 let rv = self.first_pending().map_or_else(&self.revision, |rv| rv.saturating_sub(1));
                 if out.send(bookmark(&self.form, &self.api_version, &self.kind, rv, false)).await.is_err() {
