@@ -126,7 +126,17 @@ fn item_members_in(item: &Value, shape: Shape<'_>, mode: Mode) -> Value {
 }
 
 fn diff_fields(old: &Map<String, Value>, new: &Map<String, Value>, shape: Shape<'_>, out: &mut Changes) {
-    for (name, now) in new {
+    diff_some_fields(old, new, shape, |_| true, out);
+}
+
+fn diff_some_fields(
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+    shape: Shape<'_>,
+    wanted: fn(&str) -> bool,
+    out: &mut Changes,
+) {
+    for (name, now) in new.iter().filter(|(name, _)| wanted(name)) {
         match old.get(name) {
             None => {
                 out.set.insert(format!("f:{name}"), members(now, shape.field(name)));
@@ -135,7 +145,7 @@ fn diff_fields(old: &Map<String, Value>, new: &Map<String, Value>, shape: Shape<
             Some(_) => {}
         }
     }
-    for (name, before) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
+    for (name, before) in old.iter().filter(|(name, _)| wanted(name) && !new.contains_key(*name)) {
         out.removed.insert(format!("f:{name}"), members(before, shape.field(name)));
     }
 }
@@ -231,12 +241,10 @@ pub fn diff(resource: &Resource, old: &Value, new: &Value) -> Changes {
         out.removed.insert(format!("f:{name}"), members(before, root.field(name)));
     }
     let empty = Map::new();
-    let metadata = |fields: &Map<String, Value>| -> Map<String, Value> {
-        let all = fields.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
-        all.iter().filter(|(k, _)| !SYSTEM.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect()
-    };
+    let (before, now) = (old.get("metadata").and_then(Value::as_object), new.get("metadata").and_then(Value::as_object));
     let mut inner = Changes::default();
-    diff_fields(&metadata(old), &metadata(new), root.field("metadata"), &mut inner);
+    let wanted = |name: &str| !SYSTEM.contains(&name);
+    diff_some_fields(before.unwrap_or(&empty), now.unwrap_or(&empty), root.field("metadata"), wanted, &mut inner);
     nest("f:metadata".into(), inner, &mut out);
     out
 }
@@ -349,6 +357,15 @@ pub fn entries(object: &Value) -> Vec<Value> {
     object.get("metadata").and_then(|m| m.get("managedFields")).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
+/// The entries, out of the object.
+pub fn take_entries(object: &mut Value) -> Vec<Value> {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    match metadata.and_then(|m| m.remove("managedFields")) {
+        Some(Value::Array(entries)) => entries,
+        _ => Vec::new(),
+    }
+}
+
 pub fn entry_set(entry: &Value) -> Set {
     entry.get("fieldsV1").and_then(Value::as_object).cloned().unwrap_or_default()
 }
@@ -397,7 +414,6 @@ pub fn track_update(object: &mut Value, mut entries: Vec<Value>, changes: &Chang
         let Some(set) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else {
             continue;
         };
-        let before = set.clone();
         subtract(set, &changes.removed);
         if own {
             union(set, &changes.set);
@@ -405,7 +421,7 @@ pub fn track_update(object: &mut Value, mut entries: Vec<Value>, changes: &Chang
         } else {
             subtract(set, &changes.set);
         }
-        if *set != before && own {
+        if own && !changes.set.is_empty() {
             entry["time"] = writer.now.into();
         }
     }

@@ -7,10 +7,10 @@ use super::resource::Resource;
 use super::shape::{ListKind, Shape, item_key};
 
 /// RFC 6902; a failing `test` is 422 as from a real server.
-pub fn json(object: &Value, body: &Value) -> Result<Value, Refusal> {
+pub fn json(object: Value, body: &Value) -> Result<Value, Refusal> {
     let operations: json_patch::Patch =
         serde_json::from_value(body.clone()).map_err(|e| Refusal::bad_request(format!("error decoding patch: {e}")))?;
-    let mut out = object.clone();
+    let mut out = object;
     json_patch::patch(&mut out, &operations).map_err(|_| Refusal {
         details: Some(Map::new()),
         ..Refusal::new(422, "Invalid", "the server rejected our request due to an error in our request")
@@ -19,24 +19,24 @@ pub fn json(object: &Value, body: &Value) -> Result<Value, Refusal> {
 }
 
 /// RFC 7386.
-pub fn merge(object: &Value, body: &Value) -> Result<Value, Refusal> {
+pub fn merge(object: Value, body: &Value) -> Result<Value, Refusal> {
     if !body.is_object() {
         return Err(Refusal::bad_request(
             "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
         ));
     }
-    let mut out = object.clone();
+    let mut out = object;
     json_patch::merge(&mut out, body);
     Ok(out)
 }
 
-pub fn strategic(resource: &Resource, object: &Value, body: &Value) -> Result<Value, Refusal> {
+pub fn strategic(resource: &Resource, object: Value, body: &Value) -> Result<Value, Refusal> {
     let Value::Object(patch) = body else {
         return Err(Refusal::bad_request(
             "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
         ));
     };
-    let mut out = object.clone();
+    let mut out = object;
     merge_object(&mut out, patch, Shape::root(resource))?;
     Ok(out)
 }
@@ -195,7 +195,7 @@ mod tests {
         let object =
             json!({"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Other", "status": "True"}]}});
         let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "$patch": "delete"}, {"type": "New", "status": "True"}]}});
-        let out = strategic(&pods(), &object, &patch).unwrap();
+        let out = strategic(&pods(), object, &patch).unwrap();
         assert_eq!(out["status"]["conditions"], json!([{"type": "Ready", "status": "True"}, {"type": "New", "status": "True"}]));
     }
 
@@ -206,14 +206,14 @@ mod tests {
             "metadata": {"finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]},
             "spec": {"tolerations": [{"key": "y"}]},
         });
-        let out = strategic(&pods(), &object, &patch).unwrap();
+        let out = strategic(&pods(), object, &patch).unwrap();
         assert_eq!(out["metadata"]["finalizers"], json!(["b", "c"]));
         assert_eq!(out["spec"]["tolerations"], json!([{"key": "y"}]));
     }
 
     #[test]
     fn a_failing_test_is_422() {
-        let refused = json(&json!({"a": 1}), &json!([{"op": "test", "path": "/a", "value": 2}])).unwrap_err();
+        let refused = json(json!({"a": 1}), &json!([{"op": "test", "path": "/a", "value": 2}])).unwrap_err();
         assert_eq!((refused.code, refused.reason), (422, "Invalid"));
     }
 }

@@ -38,8 +38,8 @@ pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let wanted = match call.verb {
         Verb::Get => return Ok(Reply::value(200, &shown)),
         Verb::Update => body,
-        Verb::Patch if call.patch == Some(PatchType::Json) => patch::json(&shown, &body)?,
-        Verb::Patch => patch::merge(&shown, &body)?,
+        Verb::Patch if call.patch == Some(PatchType::Json) => patch::json(shown, &body)?,
+        Verb::Patch => patch::merge(shown, &body)?,
         _ => return Err(Refusal::method_not_allowed()),
     };
     let replicas = wanted.get("spec").and_then(|s| s.get("replicas")).and_then(Value::as_i64).unwrap_or(0);

@@ -226,9 +226,9 @@ pub fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     // A patch is written against the version of its path.
     let shown = call.form_of_path().render(&old.value).unwrap_or_else(|| (*old.value).clone());
     let patched = match kind {
-        PatchType::Json => patch::json(&shown, &body)?,
-        PatchType::Strategic => patch::strategic(&call.resource, &shown, &body)?,
-        PatchType::Merge | PatchType::Apply => patch::merge(&shown, &body)?,
+        PatchType::Json => patch::json(shown, &body)?,
+        PatchType::Strategic => patch::strategic(&call.resource, shown, &body)?,
+        PatchType::Merge | PatchType::Apply => patch::merge(shown, &body)?,
     };
     let mut patched = convert::to_storage(&call.resource, patched);
     check_name(call, &mut patched)?;
@@ -300,7 +300,10 @@ fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Refu
 fn keep_foreign_parts(call: &Call, old: &Value, new: &mut Value) {
     let resource = &call.resource;
     let copy = |new: &mut Value, field: &str| {
-        if let Some(object) = new.as_object_mut() {
+        // Comparing costs less than copying, and mostly nothing was touched.
+        if let Some(object) = new.as_object_mut()
+            && object.get(field) != old.get(field)
+        {
             match old.get(field) {
                 Some(value) => object.insert(field.to_owned(), value.clone()),
                 None => object.remove(field),
@@ -353,9 +356,14 @@ fn keep_foreign_parts(call: &Call, old: &Value, new: &mut Value) {
         "managedFields",
     ] {
         match meta(old, field) {
-            Some(value) => metadata.insert(field.into(), value.clone()),
-            None => metadata.remove(field),
-        };
+            same if same == metadata.get(field) => {}
+            Some(value) => {
+                metadata.insert(field.into(), value.clone());
+            }
+            None => {
+                metadata.remove(field);
+            }
+        }
     }
 }
 
@@ -391,7 +399,7 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
             if !changes.is_empty() {
                 let (api_version, now) = (resource.api_version(), state.now_text());
                 let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: &now };
-                let entries = managed::entries(&old.value);
+                let entries = managed::take_entries(&mut new);
                 managed::track_update(&mut new, entries, &changes, &writer);
             }
         }
