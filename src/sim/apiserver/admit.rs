@@ -121,7 +121,14 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
             let spec = part(value, "spec");
             default(spec, "enableServiceLinks", || json!(true));
             pod_defaults::spec(spec);
+            pod_defaults::requests(spec);
         }
+        ("", "namespaces") => {
+            let name = meta_str(value, "name").to_owned();
+            let labels = meta_mut(value).entry("labels").or_insert_with(|| json!({}));
+            labels["kubernetes.io/metadata.name"] = name.into();
+        }
+        ("resource.k8s.io", "resourceclaims") => claim_defaults(value),
         ("apps", "daemonsets") => {
             let annotations = meta_mut(value).entry("annotations").or_insert_with(|| json!({}));
             if annotations.get(TEMPLATE_GENERATION).is_none() {
@@ -160,7 +167,7 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
             &[
                 ("replicas", json!(1)),
                 ("podManagementPolicy", json!("OrderedReady")),
-                ("updateStrategy", json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})),
+                ("updateStrategy", json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "partition": 0}})),
                 ("revisionHistoryLimit", json!(10)),
                 ("persistentVolumeClaimRetentionPolicy", json!({"whenDeleted": "Retain", "whenScaled": "Retain"})),
             ],
@@ -178,6 +185,7 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
             default(spec, "podInfoOnMount", || json!(false));
             default(spec, "storageCapacity", || json!(false));
             default(spec, "requiresRepublish", || json!(false));
+            default(spec, "preventPodSchedulingIfMissing", || json!(false));
             default(spec, "seLinuxMount", || json!(false));
             default(spec, "fsGroupPolicy", || json!("ReadWriteOnceWithFSType"));
             default(spec, "volumeLifecycleModes", || json!(["Persistent"]));
@@ -240,6 +248,18 @@ fn node_defaults(value: &mut Value) {
     }
 }
 
+fn claim_defaults(value: &mut Value) {
+    let requests = value.get_mut("spec").and_then(|s| s.get_mut("devices")).and_then(|d| d.get_mut("requests"));
+    for request in requests.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(Value::Object(exactly)) = request.get_mut("exactly") {
+            default(exactly, "allocationMode", || json!("ExactCount"));
+            if exactly.get("allocationMode") == Some(&json!("ExactCount")) {
+                default(exactly, "count", || json!(1));
+            }
+        }
+    }
+}
+
 fn policy_defaults(value: &mut Value) {
     let spec = part(value, "spec");
     default(spec, "failurePolicy", || json!("Fail"));
@@ -282,7 +302,12 @@ fn initial_status(resource: &Resource) -> Option<Value> {
         ("policy", "poddisruptionbudgets") => {
             json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0})
         }
-        ("apps", "deployments") | ("batch", "jobs") | ("resource.k8s.io", "resourceclaims") => {
+        ("storage.k8s.io", "volumeattachments") => json!({"attached": false}),
+        ("apps", "deployments")
+        | ("batch", "jobs")
+        | ("resource.k8s.io", "resourceclaims")
+        | ("storage.k8s.io", "csinodes")
+        | ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
             json!({})
         }
         _ => return None,
@@ -311,11 +336,9 @@ pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, 
     }
     match resource.plural.as_str() {
         "namespaces" => {
-            let name = meta_str(&value, "name").to_owned();
-            let labels = meta_mut(&mut value).entry("labels").or_insert_with(|| json!({}));
-            labels["kubernetes.io/metadata.name"] = name.into();
             part(&mut value, "spec").insert("finalizers".into(), json!(["kubernetes"]));
         }
+        "persistentvolumes" => value["status"]["lastPhaseTransitionTime"] = state.now_text().into(),
         "nodes" => node_defaults(&mut value),
         "pods" => pod_defaults::admit(state, call, &mut value)?,
         "customresourcedefinitions" => super::crd::establish(state, &mut value)?,

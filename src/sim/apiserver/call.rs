@@ -167,12 +167,18 @@ pub struct Call {
     /// The field manager of writes.
     pub manager: String,
     pub body: Bytes,
+    /// The body is YAML.
+    pub yaml: bool,
 }
 
 impl Call {
     pub fn body_json(&self) -> Result<Value, Refusal> {
         if self.body.is_empty() {
             return Ok(Value::Null);
+        }
+        if self.yaml {
+            let text = std::str::from_utf8(&self.body).unwrap_or_default();
+            return serde_saphyr::from_str(text).map_err(|e| Refusal::bad_request(format!("error decoding YAML: {e}")));
         }
         serde_json::from_slice(&self.body).map_err(|e| {
             Refusal::bad_request(format!("the object provided is unrecognized (must be of type {}): {e}", self.resource.kind))
@@ -280,6 +286,17 @@ pub fn patch_type(headers: &HeaderMap, resource: &Resource) -> Result<PatchType,
         "application/strategic-merge-patch+json" => Err(Refusal::no_such_patch()),
         _ => Err(Refusal::unsupported_media_type()),
     }
+}
+
+/// Is the body YAML? Refused if it is neither that nor JSON (patches have types of their own).
+pub fn is_yaml(headers: &HeaderMap) -> Result<bool, Refusal> {
+    let sent = headers.get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if sent.contains("protobuf") || sent.contains("cbor") {
+        let message =
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
+        return Err(Refusal::new(415, "UnsupportedMediaType", message));
+    }
+    Ok(sent.starts_with("application/yaml"))
 }
 
 /// The field manager: the parameter, else the user agent up to the first slash, else the client's name.

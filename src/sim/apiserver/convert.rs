@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::resource::Resource;
 use super::store::{EventKind, Line, Stored};
 use super::table;
+use crate::sim::clock::SimClock;
 
 /// How objects are shown to one request.
 #[derive(Debug, Clone)]
@@ -20,11 +21,11 @@ pub enum Form {
     /// PartialObjectMetadata.
     Metadata,
     /// meta.k8s.io/v1 Table; true if the whole object is wanted in each row.
-    Table { resource: std::sync::Arc<Resource>, whole: bool },
+    Table { resource: std::sync::Arc<Resource>, whole: bool, clock: SimClock },
 }
 
 impl Form {
-    pub fn of(headers: &HeaderMap, include_object: &str, resource: &std::sync::Arc<Resource>) -> Self {
+    pub fn of(headers: &HeaderMap, include_object: &str, resource: &std::sync::Arc<Resource>, clock: &SimClock) -> Self {
         let accept = headers.get("accept").and_then(|v| v.to_str().ok()).unwrap_or_default();
         // The first media type that can be served wins; protobuf cannot.
         for media in accept.split(',') {
@@ -33,7 +34,7 @@ impl Form {
                 continue;
             }
             if media.contains("as=Table") && media.contains("v=v1") && !media.contains("v1beta1") {
-                return Self::Table { resource: resource.clone(), whole: include_object == "Object" };
+                return Self::Table { resource: resource.clone(), whole: include_object == "Object", clock: clock.clone() };
             }
             if media.contains("as=PartialObjectMetadata") && !media.contains("v1beta1") {
                 return Self::Metadata;
@@ -79,7 +80,9 @@ impl Form {
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
                 "metadata": value.get("metadata").cloned().unwrap_or_default(),
             })),
-            Self::Table { resource, whole } => Some(table::of(resource, std::slice::from_ref(value), *whole, "")),
+            Self::Table { resource, whole, clock } => {
+                Some(table::of(resource, std::slice::from_ref(value), *whole, "", clock.now()))
+            }
         }
     }
 

@@ -265,6 +265,7 @@ fn drop_objects(state: &mut State, table: usize) {
         who: Identity::new("kube-apiserver"),
         manager: "kube-apiserver".into(),
         body: bytes::Bytes::new(),
+        yaml: false,
     };
     for key in keys {
         state.commit(&call, &resource, key, None);

@@ -6,6 +6,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::handler::Reply;
+use super::openapi;
 use super::refusal::Refusal;
 use super::resource::{Registry, Resource};
 
@@ -147,6 +148,8 @@ pub fn answer(registry: &Registry, path: &str, headers: &HeaderMap) -> Result<Re
             "major": "1", "minor": "37", "gitVersion": "v1.37.2+lockkeeper-sim", "gitCommit": "", "gitTreeState": "clean",
             "buildDate": "2026-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "linux/amd64",
         }),
+        ["openapi", "v3"] => openapi::index(registry),
+        ["openapi", "v3", root @ ..] => openapi::document(registry, &root.join("/")).ok_or_else(Refusal::no_such_group)?,
         ["api"] if wants_aggregated => aggregated(registry, true),
         ["apis"] if wants_aggregated => aggregated(registry, false),
         ["api"] => {

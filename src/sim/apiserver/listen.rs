@@ -1,4 +1,5 @@
-//! The same server on a loopback address, for kubectl and for tests of the real binary: plain HTTP, users told apart by bearer token.
+//! The same server on a loopback address, for kubectl and for tests of the real binary: plain HTTP, users told apart by a token.
+//! The token comes as a bearer token or as the head of the path (`/as/TOKEN/api/v1/...`): kubectl sends no bearer token without TLS.
 //! The clock must not be a free-running paused one: hold it back to real time, or virtual time races while a client thinks.
 
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use http::Response;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -63,8 +64,8 @@ impl ApiServer {
 async fn connection(server: ApiServer, tokens: Arc<BTreeMap<String, Identity>>, stream: tokio::net::TcpStream) {
     stream.set_nodelay(true).unwrap_or_default();
     let answer = service_fn(move |request: http::Request<hyper::body::Incoming>| {
-        let bearer = request.headers().get("authorization").and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
-        let identity = bearer.and_then(|token| tokens.get(token)).cloned();
+        let (token, request) = authenticate(request);
+        let identity = token.and_then(|token| tokens.get(&token)).cloned();
         let server = server.clone();
         async move {
             match identity {
@@ -77,6 +78,20 @@ async fn connection(server: ApiServer, tokens: Arc<BTreeMap<String, Identity>>, 
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the simulated API server ended");
     }
+}
+
+/// The token of a request, and the request without it.
+fn authenticate<B>(mut request: http::Request<B>) -> (Option<String>, http::Request<B>) {
+    let text = request.uri().to_string();
+    if let Some((token, rest)) = text.strip_prefix("/as/").and_then(|t| t.split_once('/'))
+        && let Ok(uri) = format!("/{rest}").parse()
+    {
+        let token = token.to_owned();
+        *request.uri_mut() = uri;
+        return (Some(token), request);
+    }
+    let bearer = request.headers().get("authorization").and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
+    (bearer.map(str::to_owned), request)
 }
 
 fn unauthorized() -> Response<SimBody> {
@@ -104,14 +119,20 @@ impl Listening {
     /// A kubeconfig with one context per identity, named after its client; the first is current. (JSON, which is YAML.)
     pub fn kubeconfig(&self, cluster: &str) -> String {
         let names: Vec<&str> = self.tokens.values().map(|i| i.client.as_str()).collect();
-        let users: Vec<_> = self.tokens.iter().map(|(token, i)| json!({"name": i.client, "user": {"token": token}})).collect();
-        let contexts: Vec<_> = names
-            .iter()
-            .map(|n| json!({"name": n, "context": {"cluster": cluster, "user": n, "namespace": "default"}}))
-            .collect();
+        let per_token = |make: &dyn Fn(&str, &str) -> Value| -> Vec<Value> {
+            self.tokens.iter().map(|(token, i)| make(token, &i.client)).collect()
+        };
+        let name_of = |client: &str| format!("{cluster}-{client}");
+        let clusters = per_token(
+            &|token, client| json!({"name": name_of(client), "cluster": {"server": format!("{}/as/{token}", self.url())}}),
+        );
+        let contexts = per_token(
+            &|_, client| json!({"name": client, "context": {"cluster": name_of(client), "user": client, "namespace": "default"}}),
+        );
+        let users = per_token(&|token, client| json!({"name": client, "user": {"token": token}}));
         let config = json!({
-            "apiVersion": "v1", "kind": "Config", "clusters": [{"name": cluster, "cluster": {"server": self.url()}}],
-            "users": users, "contexts": contexts, "current-context": names.first(),
+            "apiVersion": "v1", "kind": "Config", "clusters": clusters, "users": users, "contexts": contexts,
+            "current-context": names.first(),
         });
         format!("{config:#}\n")
     }

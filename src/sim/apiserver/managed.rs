@@ -46,6 +46,9 @@ fn key_step(item: &Value, keys: &[String]) -> String {
 
 /// Structs that are there even when nothing is in them: they are no members. Inside of list items everything is new together.
 const ALWAYS_THERE: &[&str] = &[
+    "source",
+    "devices",
+    "pool",
     "spec",
     "status",
     "metadata",
@@ -91,7 +94,7 @@ fn members_in(value: &Value, shape: Shape<'_>, mode: Mode) -> Value {
         Value::Array(items) if !items.is_empty() => {
             let mut out = Map::new();
             // A pod spec always has its list of containers.
-            if mode == Mode::InItem || (mode == Mode::Added && shape.name() != "containers") {
+            if mode == Mode::InItem || (mode == Mode::Added && !matches!(shape.name(), "containers" | "drivers")) {
                 out.insert(".".into(), leaf());
             }
             match shape.list() {

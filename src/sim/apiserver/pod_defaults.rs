@@ -15,7 +15,7 @@ pub fn template(template: &mut Value) {
     spec(part(template, "spec"));
 }
 
-/// A `PodSpec`.
+/// A `PodSpec`, of a template or a pod.
 pub fn spec(spec: &mut Map<String, Value>) {
     default(spec, "restartPolicy", || json!("Always"));
     default(spec, "terminationGracePeriodSeconds", || json!(30));
@@ -42,6 +42,22 @@ pub fn spec(spec: &mut Map<String, Value>) {
     }
 }
 
+/// Requests that a pod leaves out are its limits. Templates stay as they are.
+pub fn requests(spec: &mut Map<String, Value>) {
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(Value::Object(resources)) = container.get_mut("resources") else { continue };
+            let Some(Value::Object(limits)) = resources.get("limits").cloned() else { continue };
+            let requests = resources.entry("requests").or_insert_with(|| json!({}));
+            if let Some(requests) = requests.as_object_mut() {
+                for (name, amount) in limits {
+                    requests.entry(name).or_insert(amount);
+                }
+            }
+        }
+    }
+}
+
 fn container_defaults(fields: &mut Map<String, Value>, host_network: bool) {
     let latest = fields.get("image").and_then(Value::as_str).is_some_and(|image| {
         let tail = image.rsplit('/').next().unwrap_or(image);
@@ -51,16 +67,6 @@ fn container_defaults(fields: &mut Map<String, Value>, host_network: bool) {
     default(fields, "terminationMessagePath", || json!("/dev/termination-log"));
     default(fields, "terminationMessagePolicy", || json!("File"));
     default(fields, "resources", || json!({}));
-    if let Some(resources) = fields.get_mut("resources").and_then(Value::as_object_mut)
-        && let Some(Value::Object(limits)) = resources.get("limits").cloned()
-    {
-        let requests = resources.entry("requests").or_insert_with(|| json!({}));
-        if let Some(requests) = requests.as_object_mut() {
-            for (name, amount) in limits {
-                requests.entry(name).or_insert(amount);
-            }
-        }
-    }
     for port in fields.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(port) = port.as_object_mut() {
             default(port, "protocol", || json!("TCP"));

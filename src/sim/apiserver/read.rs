@@ -205,10 +205,10 @@ pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, 
     if page.keep {
         state.take_snapshot(call.resource.table);
     }
-    if let Form::Table { resource, whole } = &call.form {
+    if let Form::Table { resource, whole, clock } = &call.form {
         let values: Vec<_> = page.items.iter().map(|s| (*s.value).clone()).collect();
         let token = page.more.as_ref().map(|(t, _)| t.as_str()).unwrap_or_default();
-        let mut table = table::of(resource, &values, *whole, token);
+        let mut table = table::of(resource, &values, *whole, token, clock.now());
         table["metadata"]["resourceVersion"] = page.rv.to_string().into();
         return Ok(Reply::json(200, Bytes::from(table.to_string())));
     }

@@ -25,9 +25,17 @@ fn scale_of(call: &Call, object: &Value) -> Value {
             metadata[field] = value.clone();
         }
     }
+    let selector =
+        object.get("spec").and_then(|s| s.get("selector")).and_then(|s| s.get("matchLabels")).and_then(Value::as_object);
+    let selector: Vec<String> =
+        selector.into_iter().flatten().map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
+    let mut status = json!({"replicas": at(&status_path)});
+    if !selector.is_empty() {
+        status["selector"] = selector.join(",").into();
+    }
     json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": at(&spec_path)}, "status": {"replicas": at(&status_path)},
+        "spec": {"replicas": at(&spec_path)}, "status": status,
     })
 }
 
@@ -53,7 +61,6 @@ pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     if let Some(rv) = meta(&wanted, "resourceVersion") {
         write::meta_mut(&mut new).insert("resourceVersion".into(), rv.clone());
     }
-    let main = Call { sub: String::new(), ..call.clone() };
-    let stored = write::save_whole(state, &main, &old, new)?;
+    let stored = write::save_whole(state, call, &old, new)?;
     Ok(Reply::value(200, &scale_of(call, &stored.value)))
 }

@@ -35,6 +35,7 @@ pub fn install(state: &mut State, client: &str, object: Value) -> Result<(), Ref
         who: Identity::new(client),
         manager: client.to_owned(),
         body: Bytes::from(object.to_string()),
+        yaml: false,
     };
     write::create(state, &call)?;
     let status = object.get("status").filter(|_| resource.has.status && !resource.has.status_on_create);

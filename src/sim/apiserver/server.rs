@@ -303,9 +303,10 @@ impl ApiServer {
         };
         let verb = call::verb(&parts.method, !name.is_empty(), &sub, &query)?;
         let patch = if verb == Verb::Patch { Some(call::patch_type(&parts.headers, &resource)?) } else { None };
-        let form = Form::of(&parts.headers, query.get("includeObject"), &resource);
+        let yaml = patch.is_none() && call::is_yaml(&parts.headers)?;
+        let form = Form::of(&parts.headers, query.get("includeObject"), &resource, &self.0.clock);
         let manager = call::field_manager(&query, &parts.headers, identity);
-        Ok(Some(Call { verb, resource, namespace, name, sub, query, form, patch, who: identity.clone(), manager, body }))
+        Ok(Some(Call { verb, resource, namespace, name, sub, query, form, patch, who: identity.clone(), manager, body, yaml }))
     }
 
     fn fault(&self, link: &Link, call: &Call, resource: &str) -> Option<Action> {

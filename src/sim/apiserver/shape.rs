@@ -84,7 +84,7 @@ impl<'a> Shape<'a> {
             };
         }
         match self.field {
-            "finalizers" | "podCIDRs" => ListKind::Set,
+            "finalizers" | "podCIDRs" | "volumeLifecycleModes" | "validationActions" => ListKind::Set,
             "conditions" | "addresses" => keys(&["type"]),
             "ports" if self.service => keys(&["port", "protocol"]),
             "ports" => keys(&["containerPort", "protocol"]),
@@ -124,7 +124,11 @@ impl<'a> Shape<'a> {
         }
         matches!(
             self.field,
-            "selector"
+            "roleRef"
+                | "involvedObject"
+                | "regarding"
+                | "matchConstraints"
+                | "selector"
                 | "labelSelector"
                 | "podSelector"
                 | "namespaceSelector"

@@ -1,5 +1,6 @@
 //! `kubectl get` output: meta.k8s.io/v1 Table with a few columns per kind.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::resource::Resource;
@@ -142,14 +143,29 @@ fn columns(resource: &Resource) -> Vec<Column> {
     }
 }
 
-/// A Table of these objects; ages are absolute times, which kubectl shows as they are.
-pub fn of(resource: &Resource, objects: &[Value], whole: bool, token: &str) -> Value {
+/// How long ago, as a real server writes it.
+fn age(created: &str, now: Timestamp) -> String {
+    let Ok(created) = created.parse::<Timestamp>() else { return "<unknown>".into() };
+    let seconds = now.duration_since(created).as_secs().max(0);
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 if seconds % 60 != 0 => format!("{minutes}m{}s", seconds % 60),
+        120..10_800 => format!("{minutes}m"),
+        10_800..28_800 if minutes % 60 != 0 => format!("{hours}h{}m", minutes % 60),
+        10_800..172_800 => format!("{hours}h"),
+        _ => format!("{}d", hours / 24),
+    }
+}
+
+/// A Table of these objects.
+pub fn of(resource: &Resource, objects: &[Value], whole: bool, token: &str, now: Timestamp) -> Value {
     let columns = columns(resource);
     let mut definitions = vec![json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0})];
     definitions.extend(
         columns.iter().map(|c| json!({"name": c.name, "type": c.kind, "format": "", "description": "", "priority": c.priority})),
     );
-    definitions.push(json!({"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0}));
+    definitions.push(json!({"name": "Age", "type": "string", "format": "", "description": "", "priority": 0}));
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
@@ -160,7 +176,7 @@ pub fn of(resource: &Resource, objects: &[Value], whole: bool, token: &str) -> V
                     Getter::With(get) => get(object),
                 })
             }));
-            cells.push(json!(meta_str(object, "creationTimestamp")));
+            cells.push(json!(age(meta_str(object, "creationTimestamp"), now)));
             let shown = if whole {
                 object.clone()
             } else {

@@ -159,7 +159,14 @@ const IMMUTABLE: &[(&str, &str, &str)] = &[
 fn immutable(resource: &Resource, new: &Value, old: &Value, causes: &mut Vec<Cause>) {
     for (_, _, path) in IMMUTABLE.iter().filter(|(group, plural, _)| resource.is(group, plural)) {
         if at(old, path) != at(new, path) {
-            let shown = at(new, path).cloned().unwrap_or_default();
+            let shown = match resource.group.as_str() {
+                "storage.k8s.io" => Value::Null,
+                _ => at(new, path).cloned().unwrap_or_default(),
+            };
+            if resource.plural == "priorityclasses" {
+                causes.push(Cause::forbidden(*path, "may not be changed in an update."));
+                continue;
+            }
             causes.push(Cause::invalid(*path, format!("Invalid value: {shown}: field is immutable")));
         }
     }

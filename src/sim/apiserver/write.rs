@@ -185,8 +185,12 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
     let mut body = admit::on_create(state, call, body)?;
     validate::object(&resource, &name, &body, None)?;
     let key = (if resource.namespaced { call.namespace.clone() } else { String::new() }, name.clone());
-    if state.get(&resource, &key).is_some() {
-        return Err(Refusal::already_exists(&resource, &name));
+    if let Some(there) = state.get(&resource, &key) {
+        let mut refusal = Refusal::already_exists(&resource, &name);
+        if is_terminating(&there.value) {
+            refusal.message = format!("object is being deleted: {}", refusal.message);
+        }
+        return Err(refusal);
     }
     managed::store(&mut body, entries);
     if call.query.dry_run() {
@@ -388,14 +392,16 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
     let (mut new, unknown) = admit::on_update(state, call, &old.value, new)?;
     state.warnings.extend(unknown);
     validate::object(&resource, &call.name, &new, Some(&old.value))?;
-    if resource.has.generation && call.sub.is_empty() && generation_moves(&resource, &old.value, &new) {
+    if resource.has.generation && matches!(call.sub.as_str(), "" | "scale") && generation_moves(&resource, &old.value, &new) {
         let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
         meta_mut(&mut new).insert("generation".into(), generation.into());
     }
     match ownership {
         Ownership::Given(entries) => managed::store(&mut new, entries),
         Ownership::Update if tracked(state, &resource) => {
-            let changes = managed::diff(&resource, &old.value, &new);
+            // Seen on a real server: what nobody owned anything of is not tracked, until an apply.
+            let owned = meta(&old.value, "managedFields").is_some();
+            let changes = if owned { managed::diff(&resource, &old.value, &new) } else { managed::Changes::default() };
             if !changes.is_empty() {
                 let (api_version, now) = (resource.api_version(), state.now_text());
                 let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: &now };

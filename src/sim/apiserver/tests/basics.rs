@@ -235,3 +235,15 @@ async fn discovery_and_health_are_served() {
     let (code, status) = raw(&client, "GET", "/apis/none/v1/things", "", &Value::Null).await;
     assert_eq!((code, status), (404, Value::Null));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_owned_is_not_tracked() {
+    let api = server();
+    let nodes: Api<Node> = Api::all(api.client(&Identity::new("t")));
+    let bare: Node = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
+    nodes.create(&PostParams::default(), &bare).await.unwrap();
+    let cordon = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+    let after = nodes.patch("n1", &PatchParams::default(), &cordon).await.unwrap();
+    // As on a real server: an object without managedFields gets none from an update.
+    assert_eq!(after.metadata.managed_fields, None);
+}

@@ -17,6 +17,7 @@ async fn a_client_with_the_kubeconfig_reaches_the_server() {
     nodes.create(&PostParams::default(), &node("n1")).await.unwrap();
     assert_eq!(nodes.list(&ListParams::default()).await.unwrap().items.len(), 1);
     let mut stranger = config;
+    stranger.cluster_url = on.url().parse().unwrap();
     stranger.auth_info.token = Some("other".to_owned().into());
     let nodes: Api<Node> = Api::all(kube::Client::try_from(stranger).unwrap());
     assert_eq!(refused(nodes.get("n1").await.unwrap_err()).0, 401);
