@@ -13,7 +13,7 @@ use crate::{
     },
     handoff::{
         action::Subject,
-        phases,
+        phases, tally,
         verdict::{Verdict, Wait},
     },
 };
@@ -90,6 +90,11 @@ impl<'a> Facts<'a> {
             Some(Verdict::Wait(wait)) => Some(wait),
             _ => None,
         }
+    }
+
+    /// It waits for a person or for others, by the engine's own judgement, and not for something under way.
+    pub fn is_stuck(&self) -> bool {
+        self.verdict.is_some_and(tally::is_blocked)
     }
 
     /// Where the handoff stands; None without one.

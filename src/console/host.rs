@@ -47,6 +47,10 @@ impl Host for Process {
         Ok(format!("{}.txt, .ansi, .svg", base.display()))
     }
 
+    fn trouble(&self) -> Vec<String> {
+        terminal::panics()
+    }
+
     fn frame(&mut self, draw: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         terminal::synchronized(draw)
     }

@@ -129,7 +129,7 @@ pub async fn run(options: ConsoleOptions) -> Result<ExitReason, ConsoleError> {
     });
     let signals = host::signals()?;
     terminal::hook_panics();
-    let _guard = terminal::Guard::take(options.mouse)?;
+    let guard = terminal::Guard::take(options.mouse)?;
     let mut console = terminal::console()?;
     let mut process = host::Process { dumps: std::env::current_dir().unwrap_or_default(), dumped: 0 };
     let sources = Sources {
@@ -139,5 +139,11 @@ pub async fn run(options: ConsoleOptions) -> Result<ExitReason, ConsoleError> {
         writes: options.writes,
         intents: options.intents,
     };
-    Ok(run_loop(&mut console, &mut model, &mut process, sources).await?)
+    let ended = run_loop(&mut console, &mut model, &mut process, sources).await;
+    drop(guard);
+    // What could not be written over the screen.
+    for text in terminal::panics() {
+        eprintln!("lockkeeper: a part of the process has died: {text}");
+    }
+    Ok(ended?)
 }

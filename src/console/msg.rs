@@ -10,6 +10,8 @@ use crate::engine::{intent::IntentOutcome, picture::Picture};
 pub enum Msg {
     Key(KeyEvent),
     Paste(String),
+    /// The wheel, by so many rows.
+    Scroll(i8),
     Resize(u16, u16),
     Picture(Box<Picture>),
     Writes(Writes),

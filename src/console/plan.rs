@@ -1,6 +1,9 @@
 //! What would happen, before anything does: the value that the plan dialog shows and the confirmation compares.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::facts::Facts;
 use crate::{
@@ -8,10 +11,10 @@ use crate::{
     drain::{budget, order::Outlook},
     engine::{intent::NodeTarget, picture::Picture},
     fleet::{
-        records::{HandoffRecord, Meta},
+        records::{DaemonSetRecord, HandoffRecord, Meta},
         view::{ClaimReason, ClaimantClass, ComponentView, Occupancy},
     },
-    handoff::{self, evict, facts::Context, observed::Observed, phases, preflight},
+    handoff::{self, evict, facts::Context, observed::Observed, phases, preflight, start, verdict::BlockerKind},
 };
 
 /// Computes a plan from a picture. Pure.
@@ -110,8 +113,9 @@ pub fn from_facts(picture: &Picture, request: &Request) -> Plan {
         plan.refusals.push(format!("NodeComponent {} does not exist", request.component));
         return plan;
     };
+    let component = awaited(component, &request.to);
     for target in &request.nodes {
-        let node = node_plan(picture, request, component, target, &mut plan);
+        let node = node_plan(picture, request, &component, target, &mut plan);
         plan.nodes.push(node);
     }
     plan
@@ -158,7 +162,12 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
     };
     for blocker in preflight::refusals(&judged) {
         let text = format!("{}: {}", blocker.object, blocker.message);
-        let list = if blocker.object.kind == "NodeComponent" { &mut whole.refusals } else { &mut plan.refusals };
+        let list = match blocker.kind {
+            // A node that does not answer now, or that others have in their hands, may be free when its turn comes.
+            BlockerKind::NodeNotReady | BlockerKind::ForeignMaintenance => &mut plan.warnings,
+            _ if blocker.object.kind == "NodeComponent" => &mut whole.refusals,
+            _ => &mut plan.refusals,
+        };
         if !list.contains(&text) {
             list.push(text);
         }
@@ -167,6 +176,10 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
         if !whole.warnings.contains(&warning) {
             whole.warnings.push(warning);
         }
+    }
+    // Nothing moves where nothing is to be swapped.
+    if !start::swap_needed(&judged) {
+        return plan;
     }
     let mut budgets = BTreeSet::new();
     for planned in evict::plan(&judged) {
@@ -189,6 +202,42 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
     plan
 }
 
+/// The engine makes the DaemonSets of a component's own version when a handoff waits for them: that they are not there yet refuses nothing.
+fn awaited(component: &ComponentView, to: &Version) -> ComponentView {
+    let mut component = component.clone();
+    let aim = component.spec().is_some_and(|spec| spec.version == to.as_str());
+    let key = ObjectKey::new(component.record.key.namespace.clone(), "not-made-yet");
+    if let Some(view) = component.versions.get_mut(to).filter(|_| aim) {
+        for set in [&mut view.loader, &mut view.plugin] {
+            set.get_or_insert_with(|| Arc::new(not_made_yet(key.clone())));
+        }
+    }
+    component
+}
+
+fn not_made_yet(key: ObjectKey) -> DaemonSetRecord {
+    DaemonSetRecord {
+        key,
+        meta: no_meta(),
+        labels: Arc::default(),
+        annotations: BTreeMap::new(),
+        generation: 1,
+        observed_generation: 1,
+        on_delete: true,
+        node_selector: BTreeMap::new(),
+        spec: None,
+        desired: 0,
+        ready: 0,
+        current: 0,
+        claims_resources: BTreeMap::new(),
+        requires_labels: Vec::new(),
+    }
+}
+
+fn no_meta() -> Meta {
+    Meta { uid: "".into(), resource_version: "".into(), created: None, deletion: None }
+}
+
 fn proposed(request: &Request, facts: &Facts<'_>) -> HandoffRecord {
     let before = facts.handoff().and_then(|handoff| handoff.spec.as_ref().ok());
     let spec = NodeHandoffSpec {
@@ -206,7 +255,7 @@ fn proposed(request: &Request, facts: &Facts<'_>) -> HandoffRecord {
     let name = format!("{}.{}", request.component.name, facts.node.name);
     HandoffRecord {
         key: ObjectKey::new(request.component.namespace.clone(), name),
-        meta: Meta { uid: "".into(), resource_version: "".into(), created: None, deletion: None },
+        meta: no_meta(),
         generation: 1,
         spec: Ok(spec),
         status: NodeHandoffStatus::default(),

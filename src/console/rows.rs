@@ -10,9 +10,8 @@ use super::{
     format,
 };
 use crate::{
-    api::{ComponentKey, NodeName, Phase},
+    api::{ComponentKey, NodeName},
     engine::picture::Picture,
-    handoff::verdict::Verdict,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,8 +200,7 @@ fn count(progress: &mut Progress, facts: &Facts<'_>, standing: Standing) {
         Standing::Ended => progress.ended += 1,
         Standing::Behind | Standing::Current => {}
     }
-    let waits = matches!(facts.verdict, Some(Verdict::Wait(wait)) if wait.phase != Phase::Queued);
-    if standing == Standing::Running && waits {
+    if standing == Standing::Running && facts.is_stuck() {
         progress.blocked += 1;
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{future::Future, io, pin::Pin, time::Duration};
 
-use crossterm::event::Event;
+use crossterm::event::{Event, MouseEventKind};
 use futures::{FutureExt, Stream, StreamExt, stream::FuturesUnordered};
 use ratatui::{Terminal, backend::Backend, buffer::Buffer};
 use tokio::{
@@ -52,6 +52,10 @@ pub trait Host {
     fn copy(&mut self, text: &str) -> io::Result<()>;
     /// Writes a frame to files and says where.
     fn dump(&mut self, frame: &Buffer) -> io::Result<String>;
+    /// Why other parts of the process may have died.
+    fn trouble(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Runs a draw so that it appears as a whole.
     fn frame(&mut self, draw: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         draw()
@@ -166,6 +170,9 @@ where
                     Err(_) => {
                         pictures_open = false;
                         running.on(Msg::EngineGone)?;
+                        for text in running.host.trouble() {
+                            running.on(Msg::Notice(Level::Error, text))?;
+                        }
                     }
                 }
                 running.soon(DATA_FRAME);
@@ -195,6 +202,11 @@ where
             Some(Ok(Event::Key(key))) => self.on(Msg::Key(key)),
             Some(Ok(Event::Paste(text))) => self.on(Msg::Paste(text)),
             Some(Ok(Event::Resize(width, height))) => self.on(Msg::Resize(width, height)),
+            Some(Ok(Event::Mouse(mouse))) => match mouse.kind {
+                MouseEventKind::ScrollUp => self.on(Msg::Scroll(-3)),
+                MouseEventKind::ScrollDown => self.on(Msg::Scroll(3)),
+                _ => Ok(()),
+            },
             Some(Ok(_)) => Ok(()),
             Some(Err(error)) => Err(error),
             None => {

@@ -2,7 +2,10 @@
 
 use std::{
     io::{self, IsTerminal, Write},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crossterm::{
@@ -70,13 +73,28 @@ pub fn restore() {
     let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
 }
 
-/// A panic restores before it is reported, so that the report can be read.
+/// Panics of other threads while the screen is ours.
+static ELSEWHERE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// A panic of this thread restores before it is reported, so that the report can be read. One of another thread must neither
+/// take the screen away nor write over it: it is kept for [`panics`].
 pub fn hook_panics() {
+    let ours = std::thread::current().id();
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().id() != ours && TAKEN.load(Ordering::SeqCst) {
+            tracing::error!("{info}");
+            ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner).push(info.to_string());
+            return;
+        }
         restore();
         before(info);
     }));
+}
+
+/// What other threads said when they panicked.
+pub fn panics() -> Vec<String> {
+    ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Whether there is a terminal to draw on and to read keys from.

@@ -20,6 +20,10 @@ pub fn update(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
         Msg::Key(key) => on_key(model, key),
         Msg::Paste(text) => on_paste(model, &text),
+        Msg::Scroll(rows) => {
+            let command = if rows < 0 { Command::Up } else { Command::Down };
+            (0..rows.unsigned_abs()).flat_map(|_| run(model, command)).collect()
+        }
         Msg::Resize(width, height) => {
             model.size = (width, height);
             Vec::new()

@@ -114,7 +114,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
 }
 
 /// It waits for a person or for others, and not merely for its turn or for something under way.
-fn is_blocked(verdict: &Verdict) -> bool {
+pub fn is_blocked(verdict: &Verdict) -> bool {
     use BlockerKind::*;
     let Verdict::Wait(wait) = verdict else { return false };
     wait.blockers.iter().any(|blocker| {

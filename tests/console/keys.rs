@@ -284,3 +284,21 @@ fn the_demo_says_which_key_is_next() {
     user.see(scene([node("n1").on("2.0"), node("n2").on("2.0")])).expect_text("Every node runs its version");
     User::at(busy()).expect_no_text("Choose a node");
 }
+
+#[test]
+fn the_plan_is_the_engines_own_preflight() {
+    // A node that runs the target already: nothing moves, whoever holds the device.
+    let mut user = User::at(scene([node("n1").on("2.0").pods(1).unmanaged()]));
+    user.press("U").expect_text("runs 2.0 already: it will be Done without a write").expect_text("no pod is moved");
+    user.press("enter").expect_overlay("confirm");
+    // The engine makes the DaemonSets of the component's version by itself.
+    let without = |version: &'static str| {
+        scene([node("n1").pods(1)]).component(move |component| {
+            let view = component.versions.get_mut(version).unwrap();
+            (view.loader, view.plugin) = (None, None);
+        })
+    };
+    User::at(without("2.0")).press("U enter").expect_overlay("confirm");
+    // Garbage is refused with what to do about it.
+    User::at(scene([node("n1").garbage("{")])).press("U").expect_text("refused: Node n1").expect_text("expected JSON; correct");
+}

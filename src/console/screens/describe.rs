@@ -146,7 +146,7 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
     let model = page.model;
     let mut head = vec![Span::new(" ", page.style(Role::Text))];
     if let Some(phase) = facts.phase() {
-        for step in phase_strip::steps(facts.phases(), phase, facts.last_step(), facts.wait().is_some()) {
+        for step in phase_strip::steps(facts.phases(), phase, facts.last_step(), facts.is_stuck()) {
             head.push(Span::new(step.sign(model.glyphs), page.style(step.role())));
         }
         head.push(Span::new(" ", page.style(Role::Text)));

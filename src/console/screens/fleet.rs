@@ -26,7 +26,10 @@ use super::{
     },
     Screen, describe, distance,
 };
-use crate::api::{ComponentKey, Phase};
+use crate::{
+    api::{ComponentKey, Phase},
+    handoff::verdict::Verdict,
+};
 
 #[derive(Default)]
 pub struct Fleet {
@@ -59,7 +62,7 @@ const COLUMNS: [Column<Col>; 8] = [
     Column { id: Col::Target, title: "TARGET", least: 8, most: 14, rank: 5 },
     Column { id: Col::Strip, title: "STEPS", least: 10, most: 10, rank: 2 },
     Column { id: Col::Phase, title: "PHASE", least: 14, most: 14, rank: 0 },
-    Column { id: Col::Blocker, title: "WAITS FOR", least: 14, most: 60, rank: 0 },
+    Column { id: Col::Blocker, title: "WAITS FOR, OR DOES", least: 14, most: 60, rank: 0 },
     Column { id: Col::Age, title: "AGE", least: 6, most: 6, rank: 4 },
 ];
 
@@ -401,7 +404,7 @@ fn row(model: &Model, facts: &Facts<'_>, pen: &mut Pen<'_>, columns: &[Placed<Co
 
 fn strip(model: &Model, facts: &Facts<'_>, pen: &mut Pen<'_>, x: u16, flat: bool, style: ratatui::style::Style) {
     let Some(phase) = facts.phase() else { return };
-    let steps = phase_strip::steps(facts.phases(), phase, facts.last_step(), facts.wait().is_some());
+    let steps = phase_strip::steps(facts.phases(), phase, facts.last_step(), facts.is_stuck());
     if flat {
         let signs: String = steps.map(|step| step.sign(model.glyphs)).collect();
         pen.text(x, 10, &signs, style);
@@ -411,7 +414,12 @@ fn strip(model: &Model, facts: &Facts<'_>, pen: &mut Pen<'_>, x: u16, flat: bool
 }
 
 fn blocker(facts: &Facts<'_>, pen: &mut Pen<'_>, x: u16, width: u16, style: &dyn Fn(Role) -> ratatui::style::Style) {
-    let Some(blocked) = facts.blocked() else { return };
+    let Some(blocked) = facts.blocked() else {
+        if let Some(Verdict::Act(action)) = facts.verdict {
+            pen.text(x, width, &action.why, style(Role::Active));
+        }
+        return;
+    };
     let role = if facts.standing() == Standing::Ended { Role::Bad } else { Role::Waiting };
     let end = pen.text(x, width, &blocked.word, style(role));
     let left = (x + width).saturating_sub(end + 1);
@@ -427,7 +435,7 @@ fn phase_role(facts: &Facts<'_>) -> Role {
         (Standing::Behind, _) => Role::Muted,
         (Standing::Ended, _) => Role::Bad,
         (Standing::Queued, _) | (_, Some(Phase::Held)) => Role::Waiting,
-        (Standing::Running, _) if facts.wait().is_some() => Role::Waiting,
+        (Standing::Running, _) if facts.is_stuck() => Role::Waiting,
         (Standing::Running, _) => Role::Active,
     }
 }

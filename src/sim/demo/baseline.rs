@@ -69,7 +69,9 @@ mod tests {
             baseline: None,
             nodes: 6,
             pods_per_node: 2,
-            keep_log: false, tell: false };
+            keep_log: false,
+            tell: false,
+        };
         let world = Arc::new(World::start(&WorldOptions::new(1), &scenario::cluster(options.nodes)));
         let hands = world.hands("operator");
         let outcome = rolling_update(&world, &hands, &scenario::node_names(options.nodes), &options).await.unwrap();

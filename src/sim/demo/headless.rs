@@ -145,7 +145,16 @@ mod tests {
     use crate::sim::demo::Scenario;
 
     fn options(seed: u64, faults: Profile, nodes: usize) -> DemoOptions {
-        DemoOptions { scenario: Scenario::KernelModule, seed, faults, baseline: None, nodes, pods_per_node: 2, keep_log: false, tell: false }
+        DemoOptions {
+            scenario: Scenario::KernelModule,
+            seed,
+            faults,
+            baseline: None,
+            nodes,
+            pods_per_node: 2,
+            keep_log: false,
+            tell: false,
+        }
     }
 
     /// `SEEDS=1..9 FAULTS=hostile NODES=4 cargo test --lib sweep -- --nocapture` tries more.

@@ -29,7 +29,9 @@ fn telling(resource: &str, object: &Value) -> BTreeMap<String, String> {
             told.insert(name.to_owned(), value.as_str().map_or_else(|| value.to_string(), str::to_owned));
         }
     };
-    let own = |map: &str| object.pointer(map).and_then(Value::as_object).into_iter().flatten().filter(|(key, _)| key.starts_with("lockkeeper.dev/"));
+    let own = |map: &str| {
+        object.pointer(map).and_then(Value::as_object).into_iter().flatten().filter(|(key, _)| key.starts_with("lockkeeper.dev/"))
+    };
     match resource {
         "nodes" => {
             for (key, value) in own("/metadata/labels").chain(own("/metadata/annotations")) {

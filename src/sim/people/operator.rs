@@ -93,8 +93,7 @@ pub async fn see_through(hands: &Hands, order: &[String], within: Duration) -> O
     let deadline = tokio::time::Instant::now() + within;
     let mut outcome = Outcome::default();
     loop {
-        let handoffs =
-            hands.items(&handoffs_path()).await;
+        let handoffs = hands.items(&handoffs_path()).await;
         let nodes = hands.items("/api/v1/nodes").await;
         if let (Ok(handoffs), Ok(nodes)) = (handoffs, nodes) {
             outcome = look(&handoffs, &nodes, order, outcome.retried);
