@@ -3,6 +3,7 @@
 pub mod baseline;
 pub mod chaos;
 pub mod headless;
+pub mod interactive;
 pub mod story;
 pub mod supervisor;
 

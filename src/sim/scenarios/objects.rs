@@ -67,6 +67,11 @@ pub fn template(app: &str, resource: Option<(&str, u32)>, grace: u32) -> Value {
     })
 }
 
+/// A pod that nobody manages.
+pub fn pod(namespace: &str, body: Value) -> Object {
+    Object::new("v1", "Pod", "pods", Some(namespace), body)
+}
+
 pub fn deployment(namespace: &str, app: &str, replicas: u32, template: Value) -> Object {
     let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template});
     Object::new("apps/v1", "Deployment", "deployments", Some(namespace), json!({"metadata": {"name": app}, "spec": spec}))

@@ -1,0 +1,181 @@
+//! The demo under the console: simulation and engine on a thread of their own, at a human pace, with things that happen by themselves.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use serde_json::json;
+use tokio::sync::{Notify, oneshot};
+
+use super::DemoOptions;
+use crate::{
+    cluster::Cluster,
+    engine::{Engine, EngineOptions, Request, picture::Mode, picture::Picture},
+    sim::{
+        pacer::{self, Speed},
+        people::{hands::Hands, operator},
+        scenarios::{kernel_module as scenario, objects},
+        world::{ENGINE, World, WorldOptions},
+    },
+};
+
+/// The running demo, for the console.
+pub struct Stage {
+    pub pictures: tokio::sync::watch::Receiver<Picture>,
+    pub requests: tokio::sync::mpsc::Sender<Request>,
+    pub cluster: Cluster,
+    pub speed: Speed,
+    stop: Arc<Notify>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A handoff takes about a simulated minute here.
+pub const SPEED: f64 = 3.0;
+
+/// Starts it; returns once the fleet runs its old version with its workloads, which takes no simulated waiting.
+///
+/// # Errors
+/// The runtime cannot be made, or the scenario cannot be set up.
+pub fn start(options: &DemoOptions, speed: f64, read_only: bool) -> Result<Stage, String> {
+    let (ready, told) = oneshot::channel();
+    let (stop, stopped) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let speed = Speed::new(speed);
+    let (options, pace, end) = (options.clone(), speed.clone(), stop.clone());
+    let thread = thread::Builder::new()
+        .name("simulation".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(play(options, pace, read_only, ready, end)),
+                Err(error) => drop(ready.send(Err(format!("no runtime: {error}")))),
+            }
+            stopped.notify_one();
+        })
+        .map_err(|error| format!("no thread: {error}"))?;
+    let set = told.blocking_recv().map_err(|_| "the simulation ended before it began".to_owned())??;
+    Ok(Stage { pictures: set.0, requests: set.1, cluster: set.2, speed, stop, thread: Some(thread) })
+}
+
+type Set = (tokio::sync::watch::Receiver<Picture>, tokio::sync::mpsc::Sender<Request>, Cluster);
+
+async fn play(options: DemoOptions, speed: Speed, read_only: bool, ready: oneshot::Sender<Result<Set, String>>, stop: Arc<Notify>) {
+    let mut world_options = WorldOptions::new(options.seed);
+    world_options.faults = options.faults;
+    let world = Arc::new(World::start(&world_options, &scenario::cluster(options.nodes)));
+    let hands = world.hands("colleague");
+    let nodes = scenario::node_names(options.nodes);
+    let engine = start_engine(&world, Mode::Engine).await;
+    if let Err(why) = set_up(&world, &hands, &nodes, &options).await {
+        let _ = ready.send(Err(why));
+        return;
+    }
+    // What the console shows is read-only when asked: then the engine of "the cluster" acts, and the console's only looks.
+    let (shown, background) = if read_only { (start_engine(&world, Mode::ReadOnly).await, Some(engine)) } else { (engine, None) };
+    shown.until(|picture| picture.fleet.synced).await;
+    let pacer = tokio::spawn(pacer::hold_back(speed));
+    let _ = ready.send(Ok((shown.pictures(), shown.requests(), shown.cluster().clone())));
+    let life = tokio::spawn(live(world.clone(), hands, nodes, options.seed));
+    stop.notified().await;
+    life.abort();
+    pacer.abort();
+    shown.stop().await;
+    if let Some(engine) = background {
+        engine.stop().await;
+    }
+}
+
+async fn start_engine(world: &World, mode: Mode) -> Engine {
+    let name = if mode == Mode::Engine { ENGINE } else { "onlooker" };
+    let cluster = world.cluster(name, mode == Mode::ReadOnly);
+    // The simulated server always says who it is, sooner or later.
+    let cluster = cluster.clone().identified().await.unwrap_or(cluster);
+    Engine::start(cluster, EngineOptions { mode, identity: format!("{name}@demo"), ..EngineOptions::default() })
+}
+
+/// The app whose budget allows nothing for a while.
+const BLOCKED: &str = "training-1";
+/// Somebody's pod that opens the device without claiming it: its node's unload will fail.
+const STRAY: &str = "debug-shell";
+
+async fn set_up(world: &World, hands: &Hands, nodes: &[String], options: &DemoOptions) -> Result<(), String> {
+    let no = |no: crate::sim::people::hands::No| no.to_string();
+    hands.create(&scenario::component()).await.map_err(no)?;
+    if !operator::all_ready(hands, nodes, scenario::OLD, Duration::from_secs(3600)).await {
+        return Err(format!("version {} did not get ready on every node", scenario::OLD));
+    }
+    operator::apply(hands, &scenario::workloads(nodes.len(), options.pods_per_node)).await.map_err(no)?;
+    operator::settled(hands, Duration::from_secs(300)).await;
+    // One budget allows nothing until a colleague mends it.
+    let budget = format!("/apis/policy/v1/namespaces/ml/poddisruptionbudgets/{BLOCKED}");
+    hands.merge(&budget, &json!({"spec": {"maxUnavailable": 0}})).await.map_err(no)?;
+    if let Some(node) = stray_node(nodes) {
+        hands.create(&stray(node)).await.map_err(no)?;
+    }
+    // The stray pod's node shall fail before the audience leaves.
+    let component = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{}/nodecomponents/{}", scenario::NAMESPACE, scenario::NAME);
+    hands.merge(&component, &json!({"spec": {"deadlines": {"Unloading": "45s"}}})).await.map_err(no)?;
+    operator::release(hands).await.map_err(no)?;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let _ = world;
+    Ok(())
+}
+
+/// The third node, so that the first ones go well.
+fn stray_node(nodes: &[String]) -> Option<&String> {
+    nodes.get(2)
+}
+
+fn stray(node: &str) -> objects::Object {
+    let mut pod = objects::template(STRAY, None, 5);
+    pod["metadata"]["name"] = json!(STRAY);
+    pod["metadata"]["annotations"] = json!({"sim.lockkeeper.dev/behaviour": "claimant", "sim.lockkeeper.dev/module": scenario::MODULE});
+    pod["spec"]["nodeName"] = json!(node);
+    objects::pod("default", pod)
+}
+
+/// Things that happen while nobody does anything: pods come and go, the budget is mended once it blocks, the stray pod ends once it was in the way.
+async fn live(world: Arc<World>, hands: Hands, nodes: Vec<String>, seed: u64) {
+    let (mut mended, mut cleared) = (false, false);
+    for beat in 0u64.. {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let handoffs = world.api.list("nodehandoffs.lockkeeper.dev");
+        let waits = |kind: &str, seconds: i64| {
+            handoffs.iter().any(|handoff| {
+                let blockers = handoff.pointer("/status/blockers").and_then(|it| it.as_array());
+                blockers.into_iter().flatten().any(|blocker| {
+                    let since = blocker["since"].as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+                    let lasts = since.is_some_and(|since| world.api.now().duration_since(since).as_secs() >= seconds);
+                    blocker["kind"].as_str().is_some_and(|known| known.starts_with(kind)) && lasts
+                })
+            })
+        };
+        if !mended && waits("DisruptionBudget", 30) {
+            let path = format!("/apis/policy/v1/namespaces/ml/poddisruptionbudgets/{BLOCKED}");
+            mended = hands.merge(&path, &json!({"spec": {"maxUnavailable": 1}})).await.is_ok();
+        }
+        let failed = handoffs.iter().any(|handoff| {
+            let node = handoff.pointer("/spec/node").and_then(|it| it.as_str());
+            let phase = handoff.pointer("/status/phase").and_then(|it| it.as_str());
+            phase == Some("Failed") && node.is_some() && node == stray_node(&nodes).map(String::as_str)
+        });
+        if !cleared && failed {
+            cleared = hands.delete(&format!("/api/v1/namespaces/default/pods/{STRAY}")).await.is_ok();
+        }
+        // A deployment grows and shrinks by one.
+        if beat % 4 == 1 {
+            let path = "/apis/apps/v1/namespaces/web/deployments/web-1";
+            if let Ok(deployment) = hands.get(path).await {
+                let replicas = deployment.pointer("/spec/replicas").and_then(serde_json::Value::as_i64).unwrap_or(1);
+                let up = (seed.wrapping_add(beat / 4)) % 2 == 0;
+                let _ = hands.merge(path, &json!({"spec": {"replicas": (replicas + if up { 1 } else { -1 }).max(1)}})).await;
+            }
+        }
+    }
+}
