@@ -65,7 +65,13 @@ pub fn start(options: &DemoOptions, speed: f64, read_only: bool) -> Result<Stage
 
 type Set = (tokio::sync::watch::Receiver<Picture>, tokio::sync::mpsc::Sender<Request>, Cluster);
 
-async fn play(options: DemoOptions, speed: Speed, read_only: bool, ready: oneshot::Sender<Result<Set, String>>, stop: Arc<Notify>) {
+async fn play(
+    options: DemoOptions,
+    speed: Speed,
+    read_only: bool,
+    ready: oneshot::Sender<Result<Set, String>>,
+    stop: Arc<Notify>,
+) {
     let mut world_options = WorldOptions::new(options.seed);
     world_options.faults = options.faults;
     let world = Arc::new(World::start(&world_options, &scenario::cluster(options.nodes)));
@@ -135,7 +141,8 @@ fn stray_node(nodes: &[String]) -> Option<&String> {
 fn stray(node: &str) -> objects::Object {
     let mut pod = objects::template(STRAY, None, 5);
     pod["metadata"]["name"] = json!(STRAY);
-    pod["metadata"]["annotations"] = json!({"sim.lockkeeper.dev/behaviour": "claimant", "sim.lockkeeper.dev/module": scenario::MODULE});
+    pod["metadata"]["annotations"] =
+        json!({"sim.lockkeeper.dev/behaviour": "claimant", "sim.lockkeeper.dev/module": scenario::MODULE});
     pod["spec"]["nodeName"] = json!(node);
     objects::pod("default", pod)
 }

@@ -51,7 +51,11 @@ impl Hands {
                 Ok(Err(kube::Error::Api(status))) => {
                     last = (status.code, status.message.clone());
                     let settled = match status.code {
-                        409 => status.reason == "AlreadyExists",
+                        // With a resourceVersion in the body the same request would fail for ever: look again first.
+                        409 => {
+                            status.reason == "AlreadyExists"
+                                || body.is_some_and(|body| body.pointer("/metadata/resourceVersion").is_some())
+                        }
                         429 | 500..=599 => false,
                         _ => true,
                     };

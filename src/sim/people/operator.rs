@@ -76,10 +76,18 @@ pub async fn release(hands: &Hands) -> Result<(), No> {
 
 /// Asks for the new version on these nodes, in this order, whatever handoffs an earlier version left.
 pub async fn ask_for(hands: &Hands, order: &[String]) -> Result<(), No> {
-    let handoffs = hands.items(&handoffs_path()).await?;
     for (position, node) in (1..).zip(order) {
-        let handoff = handoffs.iter().find(|handoff| text(handoff, "/spec/node") == node);
-        tend(hands, handoff, node, position).await;
+        // What an engine writes in between is no reason to give up.
+        for _ in 0..20 {
+            let handoffs = hands.items(&handoffs_path()).await?;
+            let handoff = handoffs.iter().find(|handoff| text(handoff, "/spec/node") == node);
+            if handoff.is_some_and(|handoff| text(handoff, "/spec/version") == scenario::NEW)
+                || tend(hands, handoff, node, position).await
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
     }
     Ok(())
 }
