@@ -1,10 +1,9 @@
-//! The attach-detach controller together with the CSI attachers: VolumeAttachments follow the pods of each node.
+//! The attach-detach controller: VolumeAttachments follow the pods of each node. The attachers are with the kubelets.
 
 use super::caches::{BY_NODE, Caches};
-use super::clock::Range;
 use super::informer::raced;
 use super::queue::Queue;
-use super::records::{Node, Pod, VolumeAttachment};
+use super::records::{Node, Pod};
 use super::volumes::{CsiVolume, attach_required, csi_volumes};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -22,9 +21,8 @@ fn attachment_name(volume: &CsiVolume, node: &str) -> String {
     })
 }
 
-/// Starts the controller; attaching and detaching take a time from `range`.
-pub(super) fn start(caches: &Arc<Caches>, range: Range) {
-    let (nodes, attachments): (Queue<String>, Queue<String>) = (Queue::new(), Queue::new());
+pub(super) fn start(caches: &Arc<Caches>) {
+    let nodes: Queue<String> = Queue::new();
     let dirty = nodes.clone();
     caches.pods.on_change(Arc::new(move |old: Option<&Arc<Pod>>, new: Option<&Arc<Pod>>| {
         let state = |pod: &Arc<Pod>| (pod.metadata.uid.clone(), pod.spec.node_name.clone(), pod.terminal());
@@ -43,12 +41,6 @@ pub(super) fn start(caches: &Arc<Caches>, range: Range) {
             && !caches.attachments.indexed(BY_NODE, &node.metadata.name).is_empty()
         {
             dirty.add(node.metadata.name.clone());
-        }
-    }));
-    let dirty = attachments.clone();
-    caches.attachments.on_change(Arc::new(move |_: Option<&Arc<VolumeAttachment>>, new: Option<&Arc<VolumeAttachment>>| {
-        if let Some(attachment) = new {
-            dirty.add(attachment.metadata.name.clone());
         }
     }));
     macro_rules! rescan {
@@ -70,16 +62,11 @@ pub(super) fn start(caches: &Arc<Caches>, range: Range) {
     let worker = caches.clone();
     nodes.run(&caches.tasks, "attach-detach", 4, move |node| {
         let caches = worker.clone();
-        async move { sync_node(&caches, &node, range).await }
-    });
-    let worker = caches.clone();
-    attachments.run(&caches.tasks, "attacher", 8, move |name| {
-        let caches = worker.clone();
-        async move { attach(&caches, &name, range).await }
+        async move { sync_node(&caches, &node).await }
     });
 }
 
-async fn sync_node(caches: &Caches, name: &str, range: Range) -> kube::Result<Option<Duration>> {
+async fn sync_node(caches: &Caches, name: &str) -> kube::Result<Option<Duration>> {
     let node = caches.nodes.get(name);
     let mut wanted = BTreeMap::new();
     let mut unresolved = false;
@@ -97,7 +84,7 @@ async fn sync_node(caches: &Caches, name: &str, range: Range) -> kube::Result<Op
     let present = caches.attachments.indexed(BY_NODE, name);
     if node.is_some() {
         for (attachment, volume) in wanted.iter().filter(|(key, _)| !present.iter().any(|va| va.metadata.name == **key)) {
-            let body = json!({"metadata": {"name": attachment, "finalizers": [format!("external-attacher/{}", volume.driver.replace('.', "-"))]},
+            let body = json!({"metadata": {"name": attachment},
                 "spec": {"attacher": volume.driver, "nodeName": name, "source": {"persistentVolumeName": volume.volume}}});
             raced(caches.attachments.create(None, body).await)?;
         }
@@ -117,30 +104,8 @@ async fn sync_node(caches: &Caches, name: &str, range: Range) -> kube::Result<Op
         if !in_use && !unresolved {
             caches.attachments.delete(&attachment.metadata, None).await?;
         } else if unresolved {
-            again = Some(range.max.max(Duration::from_secs(1)));
+            again = Some(Duration::from_secs(5));
         }
     }
     Ok(again)
-}
-
-/// The attacher's side: reports attached after a while, and lets a deleted attachment go after a while.
-async fn attach(caches: &Caches, name: &str, range: Range) -> kube::Result<Option<Duration>> {
-    let Some(attachment) = caches.attachments.get(name) else { return Ok(None) };
-    let meta = &attachment.metadata;
-    let ours = meta.finalizers.iter().any(|finalizer| finalizer.starts_with("external-attacher/"));
-    if !ours {
-        return Ok(None);
-    }
-    if meta.deleting() {
-        tokio::time::sleep(caches.dice.between(range, &["detach", &meta.uid])).await;
-        let left: Vec<&String> =
-            meta.finalizers.iter().filter(|finalizer| !finalizer.starts_with("external-attacher/")).collect();
-        raced(caches.attachments.merge(name, "", &json!({"metadata": {"uid": meta.uid, "finalizers": left}})).await)?;
-    } else if attachment.status["attached"] != true {
-        tokio::time::sleep(caches.dice.between(range, &["attach", &meta.uid])).await;
-        raced(
-            caches.attachments.merge(name, "status", &json!({"metadata": {"uid": meta.uid}, "status": {"attached": true}})).await,
-        )?;
-    }
-    Ok(None)
 }

@@ -1,7 +1,7 @@
 //! The controller-manager and the scheduler of the simulated cluster: one set of watches, all controllers on it.
 
 use super::caches::Caches;
-use super::clock::{Clock, Dice, Range};
+use super::clock::{Clock, Dice};
 use super::daemonset::DaemonSets;
 use super::disruption::Budgets;
 use super::informer::{Kind, Store};
@@ -19,8 +19,6 @@ pub struct ControllerOptions {
     pub lifecycle: LifecycleOptions,
     /// The disruption controller gathers pod events for this long.
     pub budget_delay: Duration,
-    /// How long attaching and detaching a volume takes.
-    pub attach: Range,
     /// Further kinds whose owners and dependents the garbage collector follows (custom resources).
     pub collect: Vec<Kind>,
 }
@@ -31,7 +29,6 @@ impl Default for ControllerOptions {
             scheduler: SchedulerOptions::default(),
             lifecycle: LifecycleOptions::default(),
             budget_delay: Duration::from_millis(50),
-            attach: Range::millis(300, 3000),
             collect: Vec::new(),
         }
     }
@@ -111,6 +108,6 @@ fn start(caches: &Arc<Caches>, options: ControllerOptions, extra: Vec<Arc<Store<
     Lifecycle::start(caches, options.lifecycle);
     super::replicas::start(caches);
     super::claims::start(caches);
-    super::attach::start(caches, options.attach);
+    super::attach::start(caches);
     super::garbage::start(caches, extra);
 }

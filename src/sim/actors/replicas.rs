@@ -262,12 +262,21 @@ async fn sync_job(caches: &Arc<Caches>, key: &str) -> Work {
     let (succeeded, failed) = (count("Succeeded"), count("Failed"));
     let mut running = active(caches, &job.metadata).len() as i64;
     let (wanted, limit) = (job.spec.completions.unwrap_or(1), job.spec.backoff_limit.unwrap_or(6));
-    let mut status = json!({"succeeded": succeeded, "failed": failed});
+    let started = job.status["startTime"].as_str().map_or_else(|| caches.clock.time(), str::to_owned);
+    let mut status = json!({"succeeded": succeeded, "failed": failed, "startTime": started});
     if succeeded >= wanted || failed > limit {
-        let (kind, reason) =
-            if succeeded >= wanted { ("Complete", "CompletionsReached") } else { ("Failed", "BackoffLimitExceeded") };
-        status["conditions"] =
-            json!([{"type": kind, "status": "True", "reason": reason, "lastTransitionTime": caches.clock.time()}]);
+        let complete = succeeded >= wanted;
+        let (first, last, reason) = if complete {
+            ("SuccessCriteriaMet", "Complete", "CompletionsReached")
+        } else {
+            ("FailureTarget", "Failed", "BackoffLimitExceeded")
+        };
+        let time = caches.clock.time();
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": reason, "lastTransitionTime": time, "lastProbeTime": time});
+        status["conditions"] = json!([condition(first), condition(last)]);
+        if complete {
+            status["completionTime"] = json!(time);
+        }
     } else {
         let parallel = job.spec.parallelism.unwrap_or(1).min(wanted - succeeded);
         while running < parallel {

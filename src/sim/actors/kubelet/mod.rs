@@ -16,6 +16,7 @@
 //! Any pod that requests extended resources, has claims or mounts CSI volumes holds them while its process runs.
 //! On a Node object: `no-kubelet: "true"` keeps it without a machine.
 
+mod attacher;
 pub mod behaviour;
 mod machine;
 mod needs;
@@ -52,6 +53,7 @@ struct Cluster {
     events: Mutex<Vec<Event>>,
     pods: Queue<PodKey>,
     nodes: Queue<String>,
+    attachments: Queue<String>,
 }
 
 /// The machines and kubelets of one cluster. Clones drive the same machines; they stop when the last clone is dropped.
@@ -71,6 +73,7 @@ impl Kubelets {
             events: Mutex::new(Vec::new()),
             pods: Queue::new(),
             nodes: Queue::new(),
+            attachments: Queue::new(),
         });
         let kubelets = Self(cluster);
         for spec in specs {
@@ -141,6 +144,7 @@ impl Kubelets {
         let weak = Arc::downgrade(&self.0);
         caches.attachments.on_change(Arc::new(move |_, new| {
             let (Some(cluster), Some(attachment)) = (weak.upgrade(), new) else { return };
+            cluster.attachments.add(attachment.metadata.name.clone());
             stir(&cluster, attachment.spec["nodeName"].as_str(), None);
         }));
         let weak = Arc::downgrade(&self.0);
@@ -189,6 +193,16 @@ impl Kubelets {
                 async move {
                     match worker.upgrade() {
                         Some(cluster) => cluster.sync_node(name).await,
+                        None => Ok(None),
+                    }
+                }
+            });
+            let worker = weak.clone();
+            cluster.attachments.run(tasks, "attacher", 8, move |name| {
+                let worker = worker.clone();
+                async move {
+                    match worker.upgrade() {
+                        Some(cluster) => cluster.sync_attachment(name).await,
                         None => Ok(None),
                     }
                 }

@@ -14,6 +14,9 @@ use std::time::Duration;
 
 const LEASES: &str = "kube-node-lease";
 
+/// Kubelets say by this annotation that the attach-detach controller attaches their volumes.
+const MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
 /// What is to be written for one node, decided under the lock and done outside of it.
 #[derive(Default)]
 struct Plan {
@@ -39,6 +42,10 @@ impl Cluster {
             return Ok(Some(Duration::from_millis(1)));
         }
         if let (Some(status), Some(node)) = (&plan.status, &object) {
+            if !node.metadata.annotations.contains_key(MANAGED_ATTACH) {
+                let patch = json!({"metadata": {"uid": node.metadata.uid, "annotations": {MANAGED_ATTACH: "true"}}});
+                raced(self.caches.nodes.merge(&name, "", &patch).await)?;
+            }
             let patch = json!({"metadata": {"uid": node.metadata.uid}, "status": self.with_heartbeat(status)});
             if raced(self.caches.nodes.strategic(&name, "status", &patch).await)?.is_some() {
                 let at = instant();
@@ -88,7 +95,8 @@ impl Cluster {
         }
         let Some(node) = object else {
             if !machine.registered {
-                plan.register = Some(registration(machine));
+                let status = status(machine, at, now, &machine.address(dice), &[]);
+                plan.register = Some(registration(machine, &status));
             }
             return Some(plan);
         };
@@ -224,8 +232,11 @@ fn slice_body(name: &str, node: &str, driver: &str, devices: i64) -> Value {
         "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": devices}})
 }
 
-fn registration(machine: &Machine) -> Value {
-    json!({"metadata": {"name": machine.spec.name, "labels": machine.spec.labels}, "spec": {"taints": machine.spec.taints}})
+fn registration(machine: &Machine, status: &Value) -> Value {
+    json!({
+        "metadata": {"name": machine.spec.name, "labels": machine.spec.labels, "annotations": {MANAGED_ATTACH: "true"}},
+        "spec": {"taints": machine.spec.taints}, "status": status,
+    })
 }
 
 /// Node status without heartbeat times, so that it can be compared with what was written last.

@@ -22,6 +22,8 @@ pub struct KubeletOptions {
     pub slice_lag: Range,
     /// From a DRA driver's end to the removal of its slices (30 s in a real kubelet).
     pub slice_wipe: Duration,
+    /// How long the attacher of a CSI driver takes to attach or detach a volume.
+    pub attach: Range,
     /// How late a kubelet sees a change of its Node's labels, when it admits pods.
     pub label_lag: Range,
     pub lease_interval: Duration,
@@ -53,6 +55,7 @@ impl Default for KubeletOptions {
             allocatable_lag: Range::millis(500, 10_000),
             slice_lag: Range::millis(500, 3000),
             slice_wipe: Duration::from_secs(30),
+            attach: Range::millis(300, 3000),
             label_lag: Range::ZERO,
             lease_interval: Duration::from_secs(10),
             status_interval: Duration::from_secs(300),
@@ -88,6 +91,7 @@ impl KubeletOptions {
             allocatable_lag: soon,
             slice_lag: soon,
             slice_wipe: Duration::from_secs(1),
+            attach: soon,
             boot: Range::millis(1000, 2000),
             not_ready: Range::millis(200, 400),
             ..Self::default()

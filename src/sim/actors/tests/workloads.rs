@@ -136,7 +136,7 @@ async fn a_job_runs_to_completion_and_a_namespace_goes_with_its_contents() {
     world.install(app);
     pass(30).await;
     let job = world.api.get("jobs.batch", "work", "once").unwrap();
-    assert_eq!(job["status"]["conditions"][0]["type"], "Complete");
+    assert_eq!(condition(&job, "Complete"), "True");
     world.delete("/api/v1/namespaces/work", json!({})).await;
     pass(60).await;
     assert!(world.api.get("namespaces", "", "work").is_none());
