@@ -109,7 +109,7 @@ impl<T: Keyed> Store<T> {
             }
             Event::Page { records, undecodable } => {
                 for record in records {
-                    self.put_if_news(record, &pick, &mut changed);
+                    self.put_if_news(record, Some(self.generation), &pick, &mut changed);
                 }
                 for object in undecodable {
                     self.set_aside(object);
@@ -121,10 +121,11 @@ impl<T: Keyed> Store<T> {
                 // A watch that began further back tells again what is known, the ends of objects included.
                 if version == 0 || version > self.newest {
                     self.newest = version;
-                    self.put(record, &pick, &mut changed);
+                    self.put(record, Some(self.generation), &pick, &mut changed);
                 }
             }
-            Event::Observed(record) => self.put_if_news(record, &pick, &mut changed),
+            // Not marked as seen: that a list under way names it is for the list to show.
+            Event::Observed(record) => self.put_if_news(record, None, &pick, &mut changed),
             Event::Delete(gone) => self.delete(&gone, changed),
             Event::Bookmark { resource_version } => self.newest = self.newest.max(number(&resource_version)),
             Event::Undecodable(object) => self.set_aside(object),
@@ -132,10 +133,16 @@ impl<T: Keyed> Store<T> {
     }
 
     /// An object that is not known and not newer than what was seen is one whose end was seen: it does not come back.
-    fn put_if_news(&mut self, record: Record, pick: &impl Fn(Record) -> Option<T>, changed: &mut impl FnMut(Change<T>)) {
+    fn put_if_news(
+        &mut self,
+        record: Record,
+        seen: Option<u32>,
+        pick: &impl Fn(Record) -> Option<T>,
+        changed: &mut impl FnMut(Change<T>),
+    ) {
         let version = number(&record.meta().resource_version);
         if version == 0 || version > self.newest || self.entries.contains_key(&record.key()) {
-            self.put(record, pick, changed);
+            self.put(record, seen, pick, changed);
         }
     }
 
@@ -167,7 +174,8 @@ impl<T: Keyed> Store<T> {
         let mut gone = Vec::new();
         self.entries.retain(|_, entry| {
             // A list that is older than a record says nothing about it.
-            let kept = entry.seen == generation || (stale && number(&entry.record.meta().resource_version) > listed);
+            let newer = listed != 0 && number(&entry.record.meta().resource_version) > listed;
+            let kept = entry.seen == generation || newer;
             if !kept {
                 gone.push(entry.record.clone());
             }
@@ -184,22 +192,29 @@ impl<T: Keyed> Store<T> {
         }
     }
 
-    fn put(&mut self, record: Record, pick: &impl Fn(Record) -> Option<T>, changed: &mut impl FnMut(Change<T>)) {
+    /// `seen`: the list generation that names it; None leaves that as it was.
+    fn put(
+        &mut self,
+        record: Record,
+        seen: Option<u32>,
+        pick: &impl Fn(Record) -> Option<T>,
+        changed: &mut impl FnMut(Change<T>),
+    ) {
         let Some(record) = pick(record) else { return };
         let key = record.key();
         if !self.undecodable.is_empty() {
             self.undecodable.remove(&key);
         }
-        let seen = self.generation;
         match self.entries.entry(key) {
             btree_map::Entry::Vacant(entry) => {
                 let record = Arc::new(record);
+                let seen = seen.unwrap_or(self.generation.wrapping_sub(1));
                 entry.insert(Entry { record: record.clone(), seen, outdated: false });
                 changed((None, Some(record)));
             }
             btree_map::Entry::Occupied(mut entry) => {
                 let entry = entry.get_mut();
-                entry.seen = seen;
+                entry.seen = seen.unwrap_or(entry.seen);
                 let (known, new) = (entry.record.meta(), record.meta());
                 if known.uid == new.uid && !entry.outdated {
                     let (known_number, new_number) = (number(&known.resource_version), number(&new.resource_version));

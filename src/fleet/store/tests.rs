@@ -138,6 +138,19 @@ fn a_fresh_read_does_not_hide_events_of_other_objects() {
 }
 
 #[test]
+fn a_fresh_read_during_a_list_keeps_what_is_newer_than_the_list_and_nothing_else() {
+    let mut store = listed(vec![record("a", "1", 1)], 10);
+    apply(&mut store, Event::Init);
+    apply(&mut store, page(vec![record("a", "1", 1)]));
+    // b was read before it was deleted at 15, c after the list's snapshot of 20; a is listed, and read again.
+    apply(&mut store, Event::Observed(record("b", "2", 12)));
+    apply(&mut store, Event::Observed(record("c", "3", 21)));
+    apply(&mut store, Event::Observed(record("a", "1", 13)));
+    assert_eq!(apply(&mut store, done(20)), "-b");
+    assert_eq!(names(&store), "a c");
+}
+
+#[test]
 fn an_object_that_does_not_decode_any_more_is_not_taken_for_gone() {
     let mut store = listed(vec![record("a", "1", 1)], 10);
     let bad = || Undecodable { key: record("a", "1", 0).key(), why: "odd".into() };
