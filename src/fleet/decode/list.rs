@@ -150,15 +150,34 @@ pub(super) fn undecodable(object: &str, why: String, unnamed: &str) -> (Undecoda
 
 /// Names of an object of which nothing else needs to be right, and its resourceVersion.
 fn names(object: &str) -> (RecordKey, Str) {
-    #[derive(Deserialize)]
-    struct Named {
+    #[derive(Deserialize, Default)]
+    struct Named<T> {
         #[serde(default)]
-        metadata: Option<serde_json::Map<String, serde_json::Value>>,
+        metadata: T,
     }
-    let metadata = serde_json::from_str::<Named>(object).ok().and_then(|named| named.metadata).unwrap_or_default();
-    let text = |field| metadata.get(field).and_then(serde_json::Value::as_str).unwrap_or_default();
-    let key = ObjectKey::new(text("namespace"), text("name"));
-    (RecordKey { key, uid: Uid::from(text("uid")) }, text("resourceVersion").into())
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Names<'a> {
+        #[serde(borrow)]
+        namespace: Text<'a>,
+        #[serde(borrow)]
+        name: Text<'a>,
+        #[serde(borrow)]
+        uid: Text<'a>,
+        #[serde(borrow)]
+        resource_version: Text<'a>,
+    }
+    let tell = |namespace: &str, name: &str, uid: &str, resource_version: &str| {
+        (RecordKey { key: ObjectKey::new(namespace, name), uid: Uid::from(uid) }, Str::from(resource_version))
+    };
+    if let Ok(Named { metadata: it }) = serde_json::from_str::<Named<Names<'_>>>(object) {
+        return tell(&it.namespace, &it.name, &it.uid, &it.resource_version);
+    }
+    // Even of these one is not as it should be: take those that are.
+    type Any = Option<serde_json::Map<String, serde_json::Value>>;
+    let it = serde_json::from_str::<Named<Any>>(object).ok().and_then(|named| named.metadata).unwrap_or_default();
+    let text = |field| it.get(field).and_then(serde_json::Value::as_str).unwrap_or_default();
+    tell(text("namespace"), text("name"), text("uid"), text("resourceVersion"))
 }
 
 pub(super) fn watch_line<S: Slim>(text: &str, context: &mut Context) -> Result<WatchLine, String> {
