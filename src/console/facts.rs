@@ -103,6 +103,17 @@ impl<'a> Facts<'a> {
         Some(self.wait().map_or(status.phase, |wait| wait.phase))
     }
 
+    /// The phase that a strip shows: none for a handoff that ended with another version than the aim.
+    pub fn strip_phase(&self) -> Option<Phase> {
+        self.phase().filter(|_| self.standing() != Standing::Behind)
+    }
+
+    /// The version that the node comes from while a handoff runs, else the one it runs.
+    pub fn from(&self) -> Option<&'a str> {
+        let run = self.status().filter(|status| !status.phase.is_ended()).and_then(|status| status.run.as_ref());
+        run.and_then(|run| run.from.as_deref()).or_else(|| self.version().map(Version::as_str))
+    }
+
     /// The phase that a handoff had reached which now is Held, Failed or Aborted.
     pub fn last_step(&self) -> Option<Phase> {
         self.status()?.steps.iter().rev().map(|step| step.phase).find(|phase| !phase.is_ended() && *phase != Phase::Held)

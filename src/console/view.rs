@@ -73,12 +73,12 @@ fn header(model: &Model, pen: &mut Pen<'_>, frame: &Frame) {
     pen.fill(style);
     let cluster = &model.picture.fleet.cluster;
     let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
-    let identity = format!(
-        "{} as {} at {}",
-        or(&cluster.context, "no context"),
-        or(&cluster.user, "unknown user"),
-        or(&cluster.server, "unknown server")
-    );
+    let (context, server) = (or(&cluster.context, "no context"), or(&cluster.server, "unknown server"));
+    // Without a server there is nobody to be.
+    let identity = match server.contains("://") {
+        true => format!("{context} as {} at {server}", or(&cluster.user, "unknown user")),
+        false => format!("{context}, {server}"),
+    };
     let width = usize::from(frame.header.width);
     let mut badges = badges(model);
     let wide = |badges: &[Badge]| badges.iter().map(|badge| format::width(&badge.text) + 3).sum::<usize>();

@@ -5,5 +5,6 @@ mod keys;
 mod look;
 mod looping;
 mod safety;
+mod simulated;
 mod sweep;
 mod user;

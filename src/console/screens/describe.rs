@@ -145,7 +145,7 @@ pub fn facts(model: &Model, facts: &Facts<'_>, width: usize) -> Vec<Line> {
 fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
     let model = page.model;
     let mut head = vec![Span::new(" ", page.style(Role::Text))];
-    if let Some(phase) = facts.phase() {
+    if let Some(phase) = facts.strip_phase() {
         for step in phase_strip::steps(facts.phases(), phase, facts.last_step(), facts.is_stuck()) {
             head.push(Span::new(step.sign(model.glyphs), page.style(step.role())));
         }
@@ -157,9 +157,9 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
         head.push(Span::new(format!(" for {}", model.age(since)), page.style(Role::Muted)));
     }
     page.lines.push(head);
-    let versions = match (facts.version(), facts.target()) {
-        (Some(from), Some(to)) if from.as_str() != to => format!("{from} {} {to}", model.glyphs.arrow),
-        (Some(version), _) => version.to_string(),
+    let versions = match (facts.from(), facts.target()) {
+        (Some(from), Some(to)) if from != to => format!("{from} {} {to}", model.glyphs.arrow),
+        (Some(version), _) => version.to_owned(),
         (None, Some(to)) => format!("no version {} {to}", model.glyphs.arrow),
         (None, None) => "no version".to_owned(),
     };
@@ -167,17 +167,18 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
     match facts.verdict {
         Some(Verdict::Act(action)) => page.pair("doing", Role::Active, &action.why),
         Some(Verdict::Wait(wait)) => {
-            for blocker in &wait.blockers {
-                let since = model.age(blocker.since);
-                page.pair("waits for", Role::Waiting, &format!("{} for {since}: {}", blocker.kind.word(), blocker.object));
-                page.pair("", Role::Text, &blocker.message);
+            // Many of one kind are one wait.
+            for blockers in wait.blockers.chunk_by(|a, b| a.kind == b.kind) {
+                let since = blockers.iter().map(|blocker| blocker.since).min().map(|since| model.age(since)).unwrap_or_default();
+                let many = if blockers.len() > 1 { format!(" ({})", blockers.len()) } else { String::new() };
+                let word = blockers.first().map(|blocker| blocker.kind.word()).unwrap_or_default();
+                page.pair("waits for", Role::Waiting, &format!("{word}{many} for {since}"));
+                for blocker in blockers {
+                    page.pair("", Role::Text, &format!("{}: {}", blocker.object, blocker.message));
+                }
             }
             if !wait.next.is_empty() {
                 page.pair("then", Role::Text, &wait.next);
-            }
-            if let Some(recheck) = wait.recheck {
-                let left = format::seconds_between(model.now(), recheck);
-                page.pair("again", Role::Muted, &format!("in {} at the latest", format::age(left)));
             }
         }
         Some(Verdict::Failed { reason }) => page.pair("failed", Role::Bad, &format!("{}: {}", reason.word, reason.message)),

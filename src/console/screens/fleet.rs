@@ -62,7 +62,7 @@ const COLUMNS: [Column<Col>; 8] = [
     Column { id: Col::Target, title: "TARGET", least: 8, most: 14, rank: 5 },
     Column { id: Col::Strip, title: "STEPS", least: 10, most: 10, rank: 2 },
     Column { id: Col::Phase, title: "PHASE", least: 14, most: 14, rank: 0 },
-    Column { id: Col::Blocker, title: "WAITS FOR, OR DOES", least: 14, most: 60, rank: 0 },
+    Column { id: Col::Blocker, title: "NOW", least: 14, most: 60, rank: 0 },
     Column { id: Col::Age, title: "AGE", least: 6, most: 6, rank: 4 },
 ];
 
@@ -403,7 +403,7 @@ fn row(model: &Model, facts: &Facts<'_>, pen: &mut Pen<'_>, columns: &[Placed<Co
 }
 
 fn strip(model: &Model, facts: &Facts<'_>, pen: &mut Pen<'_>, x: u16, flat: bool, style: ratatui::style::Style) {
-    let Some(phase) = facts.phase() else { return };
+    let Some(phase) = facts.strip_phase() else { return };
     let steps = phase_strip::steps(facts.phases(), phase, facts.last_step(), facts.is_stuck());
     if flat {
         let signs: String = steps.map(|step| step.sign(model.glyphs)).collect();
