@@ -122,6 +122,11 @@ impl Stage {
             && self.is_open(node)
     }
 
+    /// The handoff to this version has ended well.
+    pub fn is_done(&self, node: &str, version: &str) -> bool {
+        self.phase(node) == "Done" && self.label(node, "ready").as_deref() == Some(version)
+    }
+
     /// Waits until this holds; panics with `what` and the state of handoffs after half a simulated day.
     pub async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         self.within(Duration::from_secs(12 * 3600), what, &mut holds).await;
@@ -142,8 +147,8 @@ impl Stage {
         let labels =
             ["version", "loader", "plugin", "ready"].map(|word| format!("{word}={}", self.label(node, word).unwrap_or_default()));
         let open = if self.is_open(node) { "open" } else { "closed" };
-        let spec = self.handoff(node)["spec"].to_string();
-        format!("{node}: {} {:?} {} {open} {spec}", self.phase(node), self.blockers(node), labels.join(" "))
+        let (spec, reason) = (self.handoff(node)["spec"].to_string(), self.handoff(node)["status"]["reason"].to_string());
+        format!("{node}: {} {reason} {:?} {} {open} {spec}", self.phase(node), self.blockers(node), labels.join(" "))
     }
 
     /// No invariant broken, no workload disrupted, nothing of ours left over.

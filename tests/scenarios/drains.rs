@@ -1,0 +1,261 @@
+//! Drains and cordons, from public bug reports of peers. The number in a name is that of the scenario list.
+
+use std::time::Duration;
+
+use lockkeeper::sim::scenarios::{
+    kernel_module as scenario,
+    objects::{self, Object},
+};
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, handoff_path, play};
+
+fn claimants(app: &str, replicas: u32) -> Object {
+    objects::deployment("ml", app, replicas, objects::template(app, Some((scenario::RESOURCE, 1)), 2))
+}
+
+fn pods_of(stage: &Stage, app: &str) -> Vec<Value> {
+    let pods = stage.world.api.list("pods");
+    pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == app).map(|pod| (**pod).clone()).collect()
+}
+
+fn running(stage: &Stage, app: &str) -> usize {
+    pods_of(stage, app)
+        .iter()
+        .filter(|pod| pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null())
+        .count()
+}
+
+fn node_of(pod: &Value) -> String {
+    pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A claimant that its budget never lets go, and the node it is on.
+async fn blocked_for_good(stage: &Stage) -> String {
+    stage.apply(&[claimants("stuck", 1), objects::budget("ml", "stuck", "minAvailable", json!(1))]).await;
+    stage.until("the claimant runs", || running(stage, "stuck") == 1).await;
+    node_of(&pods_of(stage, "stuck")[0])
+}
+
+/// A claimant that its budget does not let go as long as its sibling is not Ready, and the node it is on.
+async fn blocked(stage: &Stage) -> String {
+    let mut sibling = objects::template("stuck", None, 2);
+    sibling["metadata"]["labels"]["part"] = json!("sibling");
+    sibling["metadata"]["annotations"] = json!({"sim.lockkeeper.dev/unready": "true"});
+    let mut sibling = objects::deployment("ml", "sibling", 1, sibling);
+    sibling.body["spec"]["selector"] = json!({"matchLabels": {"part": "sibling"}});
+    stage.apply(&[claimants("stuck", 1), sibling, objects::budget("ml", "stuck", "maxUnavailable", json!(1))]).await;
+    stage.until("both run", || running(stage, "stuck") == 2).await;
+    let claimant = pods_of(stage, "stuck").into_iter().find(|pod| pod["metadata"]["labels"]["part"].is_null()).unwrap();
+    node_of(&claimant)
+}
+
+#[test]
+fn g01_a_stateful_pod_made_again_elsewhere_counts_as_gone_and_is_never_touched() {
+    play(|| async {
+        let stage = Stage::new(1, 2).installed().await;
+        let template = objects::template("db", Some((scenario::RESOURCE, 1)), 2);
+        stage.apply(&[objects::stateful_set("ml", "db", 1, template)]).await;
+        stage.until("db-0 runs", || running(&stage, "db") == 1).await;
+        let (old, engine) = (pods_of(&stage, "db")[0].clone(), stage.engine());
+        stage.release().await;
+        stage.ask(&[node_of(&old)]).await;
+        stage.until("its node is handed over", || stage.runs(&node_of(&old), "2.0")).await;
+        let new = pods_of(&stage, "db")[0].clone();
+        assert_eq!(new["metadata"]["name"], old["metadata"]["name"]);
+        assert_ne!(new["metadata"]["uid"], old["metadata"]["uid"]);
+        assert_eq!(stage.clean().claimants_evicted, 1, "the replacement was chased");
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g03_unhealthy_pods_under_a_budget_are_named_and_leave_once_the_policy_lets_them() {
+    play(|| async {
+        let stage = Stage::new(3, 2).installed().await;
+        let mut template = objects::template("crashing", Some((scenario::RESOURCE, 1)), 2);
+        template["metadata"]["annotations"] = json!({"sim.lockkeeper.dev/unready": "true"});
+        template["spec"]["nodeName"] = json!(stage.nodes[0]);
+        stage
+            .apply(&[
+                objects::deployment("ml", "crashing", 2, template),
+                objects::budget("ml", "crashing", "minAvailable", json!(1)),
+            ])
+            .await;
+        stage.until("both run, unready", || running(&stage, "crashing") == 2).await;
+        let engine = stage.engine();
+        stage.release().await;
+        stage.ask(&stage.nodes[..1]).await;
+        let named = || {
+            stage
+                .blockers(&stage.nodes[0])
+                .iter()
+                .any(|(kind, text)| kind.starts_with("DisruptionBudget") && text.contains("crashing"))
+        };
+        stage.until("the budget is named", named).await;
+        let before = stage.world.api.log().written();
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let evictions = stage.world.report().claimants_evicted;
+        assert_eq!(evictions, 0);
+        assert!(stage.world.api.log().written() - before < 2_000, "it is busy while it waits");
+        // The template pins them to the node, so replacements would come back for ever: take the deployment's wish away too.
+        stage.hands.merge("/apis/apps/v1/namespaces/ml/deployments/crashing", &json!({"spec": {"replicas": 0}})).await.unwrap();
+        let budget = "/apis/policy/v1/namespaces/ml/poddisruptionbudgets/crashing";
+        stage.hands.merge(budget, &json!({"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}})).await.unwrap();
+        stage.until("it goes on", || stage.runs(&stage.nodes[0], "2.0")).await;
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g04_a_node_that_a_budget_blocks_is_skipped_open_and_the_next_one_is_taken() {
+    play(|| async {
+        let stage = Stage::new(4, 2).installed().await;
+        let stuck = blocked_for_good(&stage).await;
+        let free = stage.nodes.iter().find(|node| **node != stuck).unwrap().clone();
+        let engine = stage.engine();
+        stage.spec(json!({"rollout": {"blocked": "Skip"}})).await;
+        stage.release().await;
+        stage.ask(&[stuck.clone(), free.clone()]).await;
+        stage.until("the free node is handed over", || stage.runs(&free, "2.0")).await;
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert!(stage.is_open(&stuck) && stage.runs(&stuck, "1.0"), "the blocked node was touched");
+        let blockers = stage.blockers(&stuck);
+        assert!(blockers.iter().any(|(_, text)| text.contains("stuck")), "{blockers:?}");
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g06_a_cordon_that_another_sets_meanwhile_stays() {
+    play(|| async {
+        let stage = Stage::new(6, 2).installed().await;
+        let (engine, node, colleague) = (stage.engine(), stage.nodes[0].clone(), stage.world.hands("colleague"));
+        stage.release().await;
+        stage.ask(std::slice::from_ref(&node)).await;
+        stage.until("it is past the point of return", || stage.label(&node, "loader").is_none()).await;
+        colleague.cordon(&node, false).await.unwrap();
+        colleague.cordon(&node, true).await.unwrap();
+        stage.until("the handoff is done", || stage.is_done(&node, "2.0")).await;
+        assert!(!stage.is_open(&node), "a colleague's cordon was undone");
+        assert_eq!(stage.label(&node, "ready").as_deref(), Some("2.0"));
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g07_many_updates_of_the_node_cause_no_second_drain() {
+    play(|| async {
+        let stage = Stage::new(7, 3).installed().await;
+        stage.apply(&[claimants("app", 4)]).await;
+        stage.until("they run", || running(&stage, "app") == 4).await;
+        let node = node_of(&pods_of(&stage, "app")[0]);
+        let here = pods_of(&stage, "app").iter().filter(|pod| node_of(pod) == node).count();
+        let engine = stage.engine();
+        stage.release().await;
+        stage.ask(std::slice::from_ref(&node)).await;
+        stage.until("it drains", || stage.phase(&node) == "Draining").await;
+        for beat in 0..50 {
+            stage.hands.label_node(&node, "example.com/beat", Some(&beat.to_string())).await.unwrap();
+        }
+        stage.until("it is handed over", || stage.runs(&node, "2.0")).await;
+        assert_eq!(stage.clean().claimants_evicted, here as u64);
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g08_the_end_is_an_open_node() {
+    play(|| async {
+        let stage = Stage::new(8, 1).installed().await;
+        let engine = stage.engine();
+        stage.release().await;
+        stage.ask(&stage.nodes).await;
+        stage.until("it is done", || stage.is_done(&stage.nodes[0], "2.0")).await;
+        assert!(stage.runs(&stage.nodes[0], "2.0"));
+        assert!(stage.node(&stage.nodes[0]).pointer("/metadata/annotations/lockkeeper.dev~1cordon").is_none());
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g09_a_handoff_deleted_while_it_drains_gives_the_node_back() {
+    play(|| async {
+        let stage = Stage::new(9, 2).installed().await;
+        let node = blocked(&stage).await;
+        let engine = stage.engine();
+        stage.release().await;
+        stage.ask(std::slice::from_ref(&node)).await;
+        stage.until("it drains and is blocked", || stage.phase(&node) == "Draining" && !stage.blockers(&node).is_empty()).await;
+        stage.hands.delete(&handoff_path(&node)).await.unwrap();
+        stage.until("the handoff is gone", || stage.handoff(&node).is_null()).await;
+        assert!(stage.runs(&node, "1.0"), "{:?}", stage.node(&node)["metadata"]["labels"]);
+        let annotations = stage.node(&node)["metadata"]["annotations"].to_string();
+        assert!(
+            !annotations.contains("lockkeeper.dev/cordon") && !annotations.contains("lockkeeper.dev/handoff"),
+            "{annotations}"
+        );
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g09_once_the_module_is_out_a_deletion_asks_what_to_do() {
+    play(|| async {
+        let stage = Stage::new(9, 1).installed().await;
+        let (engine, node) = (stage.engine(), stage.nodes[0].clone());
+        stage.release().await;
+        stage.ask(std::slice::from_ref(&node)).await;
+        stage.until("the module is out", || stage.label(&node, "loader").is_none()).await;
+        stage.hands.delete(&handoff_path(&node)).await.unwrap();
+        stage.until("it asks", || stage.blockers(&node).iter().any(|(kind, _)| kind == "AwaitingChoice")).await;
+        // Roll back.
+        let attempt = stage.handoff(&node).pointer("/spec/attempt").and_then(Value::as_i64).unwrap() + 1;
+        let back = json!({"spec": {"version": "1.0", "attempt": attempt, "action": "Run"}});
+        stage.hands.merge(&handoff_path(&node), &back).await.unwrap();
+        stage.until("it is back on the old version", || stage.runs(&node, "1.0")).await;
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g11_a_node_closed_by_an_administrator_is_upgraded_and_stays_closed() {
+    play(|| async {
+        let stage = Stage::new(11, 2).installed().await;
+        stage.apply(&[claimants("app", 3)]).await;
+        stage.until("they run", || running(&stage, "app") == 3).await;
+        let node = node_of(&pods_of(&stage, "app")[0]);
+        stage.world.hands("admin").cordon(&node, true).await.unwrap();
+        let engine = stage.engine();
+        stage.release().await;
+        stage.ask(std::slice::from_ref(&node)).await;
+        stage.until("it is done", || stage.is_done(&node, "2.0")).await;
+        assert_eq!(stage.label(&node, "ready").as_deref(), Some("2.0"));
+        assert!(!stage.is_open(&node));
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g13_a_handoff_ends_under_the_policy_it_began_with() {
+    play(|| async {
+        let stage = Stage::new(13, 2).installed().await;
+        let node = blocked(&stage).await;
+        let engine = stage.engine();
+        stage.release().await;
+        stage.ask(std::slice::from_ref(&node)).await;
+        stage.until("it drains", || stage.phase(&node) == "Draining").await;
+        stage.spec(json!({"drain": {"cordon": "Never"}})).await;
+        stage.hands.delete("/apis/policy/v1/namespaces/ml/poddisruptionbudgets/stuck").await.unwrap();
+        stage.until("it is handed over and open", || stage.runs(&node, "2.0")).await;
+        stage.clean();
+        engine.stop().await;
+    });
+}
