@@ -16,7 +16,7 @@ use super::{
     observed::Observed,
     preflight,
     queue::{self, Candidate, Inputs, Queue},
-    tally::{Contribution, Kind, Standing, Tally, contribution},
+    tally::{Contribution, Kind, Standing, Tally, contribution, is_occupied},
     verdict::{Blocker, Verdict},
 };
 use crate::{
@@ -254,8 +254,8 @@ pub fn decide_one(
         Subject::Component(key) | Subject::Version { component: key, .. } => {
             let component = view.components.get(key)?;
             let mut others = BTreeMap::new();
-            let contributions = view.nodes.iter().filter(|node| node.components.contains_key(key)).count();
-            let tally = Tally { occupied: u32::try_from(contributions).unwrap_or(u32::MAX), ..Tally::default() };
+            let occupied = view.nodes.iter().filter(|node| node.components.get(key).is_some_and(|it| is_occupied(it))).count();
+            let tally = Tally { occupied: u32::try_from(occupied).unwrap_or(u32::MAX), ..Tally::default() };
             component::decide(view.now, component, &tally, observed, &mut others);
             others.remove(subject)
         }

@@ -144,10 +144,10 @@ pub(super) fn is_paused_before(f: &Facts<'_>, next: Phase) -> bool {
 /// A new attempt or another target makes an ended or held handoff due again.
 pub(super) fn is_due_again(f: &Facts<'_>) -> bool {
     let (Some(spec), Some(status)) = (f.spec(), f.status()) else { return false };
-    let last = match &status.run {
-        Some(run) => Some((run.attempt, run.target.clone())),
-        None => status.history.last().map(|end| (end.attempt, end.target.clone())),
-    };
+    let ended = || status.history.last().map(|end| (end.attempt, end.target.clone()));
+    let ran = || status.run.as_ref().map(|run| (run.attempt, run.target.clone()));
+    // One that was taken back in the queue has a later end than its last run.
+    let last = if status.phase.is_ended() { ended().or_else(ran) } else { ran() };
     let Some((attempt, target)) = last else { return status.phase.is_ended() };
     let newer = spec.attempt > attempt;
     let elsewhere = target != spec.version && !matches!(spec.action, HandoffAction::Abort | HandoffAction::Leave);

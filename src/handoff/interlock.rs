@@ -473,15 +473,18 @@ fn devices_back(f: &Facts<'_>, order: &Order) -> Out {
     act(Rule::DevicesBack, edit.watched(format!("{} offers its devices with {plugin}: it is ready", f.node.name)))
 }
 
-/// A nonce without a record serves no pod.
+/// A nonce without a record serves no pod, and an unload pod whose proof is taken proves nothing more.
 fn leftovers(f: &Facts<'_>) -> Out {
-    let idle = f.occupancy.labels.nonce.is_some() && f.loaded().is_none() && f.loader().is_none();
-    idle.then(|| Step {
-        rule: Rule::DevicesBack,
-        effect: Effect::Act(Box::new(
-            NodeEdit::new(f).nonce(None).watched(format!("{} has an unload nonce and nothing to unload", f.node.name)),
-        )),
-    })
+    const RULE: Rule = Rule::DevicesBack;
+    // Under way: the pod and the nonce are rule 6's.
+    if f.occupancy.labels.loaded.as_ref().is_some_and(|loaded| loaded.stopped_boot.is_some()) {
+        return None;
+    }
+    if let Some(pod) = f.occupancy.unload_pods.iter().find(|pod| pod.phase.is_terminal() && pod.meta.deletion.is_none()) {
+        return act(RULE, delete(pod, format!("delete Pod {}: its result is recorded", pod.key)));
+    }
+    f.occupancy.labels.nonce.as_ref().filter(|_| f.loaded().is_none())?;
+    act(RULE, NodeEdit::new(f).nonce(None).fresh(format!("{} has an unload nonce and nothing to unload", f.node.name)))
 }
 
 /// A handoff on this node, of this component or another, is between Draining and Loading: DaemonSet claimants stay away.

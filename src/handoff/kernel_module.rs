@@ -595,6 +595,9 @@ fn record_wait(f: &Facts<'_>, mut waited: Wait) -> Verdict {
                 | NoLease
                 | StaleView
                 | FailureBudgetSpent
+                // Its reason says it already.
+                | HandoffHeld
+                | AwaitingChoice
         )
     };
     if waited.blockers.iter().all(|blocker| queue(blocker.kind)) || !differs(record, &waited.blockers) {

@@ -26,3 +26,6 @@ mod unload_record;
 pub mod verdict;
 pub mod versions;
 pub mod windows;
+
+#[cfg(test)]
+mod tests;

@@ -8,9 +8,12 @@ use super::{
     facts::Facts,
     verdict::{BlockerKind, Verdict},
 };
-use crate::api::{
-    Phase, Version,
-    handoff::{BY_INSTALL, BY_LABEL},
+use crate::{
+    api::{
+        Phase, Version,
+        handoff::{BY_INSTALL, BY_LABEL},
+    },
+    fleet::view::Occupancy,
 };
 
 /// How a handoff came to be, as far as the budget cares.
@@ -92,13 +95,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
             _ => Kind::Ordered,
         },
         selected: f.occupancy.selected && f.record().is_some(),
-        occupied: labels.desired.is_some()
-            || labels.loader.is_some()
-            || labels.plugin.is_some()
-            || labels.loaded.is_some()
-            || labels.mark.is_some()
-            || !f.occupancy.loader_pods.is_empty()
-            || !f.occupancy.plugin_pods.is_empty(),
+        occupied: is_occupied(f.occupancy),
         runs: labels.plugin.clone().filter(|_| ready),
         target: f.target(),
         blocked: is_blocked(verdict),
@@ -111,6 +108,16 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
             _ => None,
         },
     }
+}
+
+/// Labels, a record, a mark or pods of the component are there.
+pub fn is_occupied(occupancy: &Occupancy) -> bool {
+    let labels = &occupancy.labels;
+    [&labels.desired, &labels.loader, &labels.plugin, &labels.ready].into_iter().any(Option::is_some)
+        || labels.loaded.is_some()
+        || labels.mark.is_some()
+        || labels.nonce.is_some()
+        || !(occupancy.loader_pods.is_empty() && occupancy.plugin_pods.is_empty() && occupancy.unload_pods.is_empty())
 }
 
 /// It waits for a person or for others, and not merely for its turn or for something under way.

@@ -80,12 +80,12 @@ impl<'f, 'a> Transition<'f, 'a> {
         let facts = self.facts;
         let mut next = self.to(phase);
         let status = &mut next.status;
+        // Ended in the queue: what was asked for last has not run at all.
+        let run = status.run.as_ref().filter(|_| facts.phase() != Phase::Queued);
+        let spec = facts.spec();
         let ended = Ended {
-            attempt: status.run.as_ref().map_or_else(|| facts.spec().map_or(1, |spec| spec.attempt), |run| run.attempt),
-            target: status
-                .run
-                .as_ref()
-                .map_or_else(|| facts.spec().and_then(|spec| spec.version.clone()), |run| run.target.clone()),
+            attempt: run.map_or_else(|| spec.map_or(1, |spec| spec.attempt), |run| run.attempt),
+            target: run.map_or_else(|| spec.and_then(|spec| spec.version.clone()), |run| run.target.clone()),
             phase,
             reason: status.reason.clone(),
             at: facts.now.to_string(),

@@ -1,0 +1,6 @@
+//! Whole stories on the pure functions: a toy cluster, the interlock's mutants by name, tables, and properties.
+
+mod mutants;
+mod props;
+mod stories;
+mod world;
