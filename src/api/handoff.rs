@@ -253,6 +253,9 @@ pub struct Run {
     /// Raised by whoever takes the lease: a paused former leader then conflicts.
     pub epoch: i64,
     pub started_at: String,
+    /// The attempt follows a label that a person moved: it closes no node and evicts nobody, whatever is asked for meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_label: bool,
     /// The handoff was being deleted when this attempt began: a person chose to go on, so the deletion no longer means abort.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,

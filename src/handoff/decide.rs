@@ -177,7 +177,8 @@ pub fn decide_fleet(
         if counts_changed || !same_components { Arc::new(tally(view, &keys, &nodes)) } else { previous.tallies.clone() };
     let due = previous.queue.recheck.is_some_and(|at| at <= view.now);
     let queue = if counts_changed || queue_touched || due || !(same_lease && same_budgets) {
-        Arc::new(scene.queue(&nodes, slots, &tallies, &previous.queue))
+        let queue = scene.queue(&nodes, slots, &tallies, &previous.queue);
+        if queue == *previous.queue { previous.queue.clone() } else { Arc::new(queue) }
     } else {
         previous.queue.clone()
     };

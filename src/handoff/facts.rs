@@ -159,7 +159,10 @@ impl<'a> Facts<'a> {
 
     /// A person moved the label; nothing is evicted and nothing is cordoned for it.
     pub fn is_by_label(&self) -> bool {
-        self.spec().is_some_and(|spec| spec.requested_by == BY_LABEL)
+        match self.run().filter(|_| self.phase() != Phase::Queued && !self.phase().is_ended()) {
+            Some(run) => run.by_label,
+            None => self.spec().is_some_and(|spec| spec.requested_by == BY_LABEL),
+        }
     }
 
     pub fn is_install(&self) -> bool {

@@ -21,12 +21,13 @@ use crate::{
 pub const DEFAULT_GRACE: SignedDuration = SignedDuration::from_secs(30);
 const FORGET_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
+/// Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     /// The first complete picture.
     since: Option<Timestamp>,
     list: Option<Arc<NodeList>>,
-    nodes: Vec<NodeSeen>,
+    nodes: Arc<Vec<Arc<NodeSeen>>>,
     evictions: EvictionMemory,
     reported: BTreeMap<ComponentKey, Timestamp>,
 }
@@ -77,27 +78,29 @@ impl Observed {
             return Vec::new();
         }
         let mut changed = Vec::new();
-        let mut old = std::mem::take(&mut self.nodes).into_iter().peekable();
+        let before = std::mem::take(&mut self.nodes);
+        let mut old = before.iter().peekable();
         let mut nodes = Vec::with_capacity(view.nodes.len());
         for node in view.nodes.iter() {
             while let Some(gone) = old.next_if(|seen| seen.view.name < node.name) {
                 changed.push(gone.view.name.clone());
             }
             match old.next_if(|seen| seen.view.name == node.name) {
-                Some(seen) if Arc::ptr_eq(&seen.view, node) => nodes.push(seen),
-                Some(mut seen) => {
+                Some(seen) if Arc::ptr_eq(&seen.view, node) => nodes.push(seen.clone()),
+                Some(seen) => {
+                    let mut seen = NodeSeen::clone(seen);
                     seen.update(node, view.now);
                     changed.push(node.name.clone());
-                    nodes.push(seen);
+                    nodes.push(Arc::new(seen));
                 }
                 None => {
                     changed.push(node.name.clone());
-                    nodes.push(NodeSeen::first(node, view.now));
+                    nodes.push(Arc::new(NodeSeen::first(node, view.now)));
                 }
             }
         }
         changed.extend(old.map(|gone| gone.view.name.clone()));
-        self.nodes = nodes;
+        self.nodes = Arc::new(nodes);
         self.list = Some(view.nodes.clone());
         // UIDs are never used twice, so that what is remembered too long does no harm; only its size does.
         if self.evictions.len() > 1024 {
@@ -132,7 +135,7 @@ impl Observed {
     }
 
     fn node(&self, name: &NodeName) -> Option<&NodeSeen> {
-        self.nodes.binary_search_by(|seen| seen.view.name.cmp(name)).ok().and_then(|at| self.nodes.get(at))
+        self.nodes.binary_search_by(|seen| seen.view.name.cmp(name)).ok().and_then(|at| self.nodes.get(at)).map(|seen| &**seen)
     }
 
     /// Since when this process has seen this very plugin pod Ready without a break.

@@ -168,6 +168,9 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, installs
             if let Some((blocker, recheck)) = rollout::held_back(it.component, tally, target, admitted, inputs.now) {
                 return Answer::Holds(vec![blocker], recheck);
             }
+        }
+        // Also with a slot: it may have been given for a label, which needs no room, before somebody asked for more.
+        if kind == Kind::Ordered {
             let max = inputs.context.cluster_max_unavailable;
             if let Some(spent) = inputs.usage.spent(it.component, it.node.name.as_str(), tally.foreign, max, inputs.now) {
                 return Answer::Holds(vec![spent], None);

@@ -241,6 +241,7 @@ fn new_run(f: &Facts<'_>) -> Option<Run> {
         boot_id: record.boot_id.to_string(),
         epoch: f.context.epoch,
         started_at: f.now.to_string(),
+        by_label: f.is_by_label(),
         resumed: handoff.meta.deletion.is_some(),
     })
 }

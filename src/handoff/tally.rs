@@ -85,7 +85,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         },
         kind: match by {
             _ if resumed => Kind::Resumed,
-            BY_LABEL => Kind::Label,
+            _ if f.is_by_label() => Kind::Label,
             BY_INSTALL
                 if f.run().is_none_or(|run| run.from.is_none())
                     && f.loaded().is_none_or(|loaded| f.target().as_ref() == Some(loaded)) =>

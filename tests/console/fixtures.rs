@@ -171,6 +171,7 @@ impl NodeBuilder {
             from: Some("1.0".into()),
             desired: None,
             aim: None,
+            by_label: false,
             resumed: false,
             policy: RunPolicy::default(),
             baseline: [("vendor.com/gpu".to_owned(), 8)].into(),

@@ -117,6 +117,7 @@ impl Sample {
             from: Some("1.0".to_owned()),
             desired: None,
             aim: None,
+            by_label: false,
             resumed: false,
             policy: Default::default(),
             baseline: BTreeMap::new(),

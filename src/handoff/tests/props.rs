@@ -157,6 +157,7 @@ fn fleet_of(it: &Story) -> FleetBuilder {
             boot_id: "boot-1".into(),
             epoch: 1,
             started_at: at(0).to_string(),
+            by_label: false,
             resumed: false,
         };
         let word = words[usize::from(it.reason)];
