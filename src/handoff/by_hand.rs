@@ -62,7 +62,8 @@ pub fn label_order(f: &Facts<'_>) -> Option<LabelOrder> {
     };
     match handoff.status.phase {
         Phase::Queued if by_label => order.filter(|_| desired != asked.as_ref()),
-        Phase::Queued => order.filter(|_| !explained),
+        // A label that says what a person's handoff asks for is no other order: the handoff may evict.
+        Phase::Queued => order.filter(|_| !explained && desired != asked.as_ref()),
         // A label that failed to be followed stays the same order: it does not try for ever.
         _ if by_label && asked.as_ref() == desired && run.is_none_or(|run| run.target == spec.version) => None,
         _ => order.filter(|_| !explained),

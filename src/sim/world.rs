@@ -196,10 +196,13 @@ fn watch(api: &ApiServer, kubelets: &Kubelets, rules: Rules) -> Arc<Mutex<Watchi
             lock(&watching).monitor.on_write(&write);
         }
     }
-    let (told, kubelets) = (watching.clone(), kubelets.clone());
+    // Weak: the server keeps its observers, and the kubelets keep the server.
+    let (told, kubelets) = (watching.clone(), kubelets.weak());
     api.log().observe(move |record| {
         let mut watching = lock(&told);
-        watching.catch_up(&kubelets);
+        if let Some(kubelets) = kubelets.get() {
+            watching.catch_up(&kubelets);
+        }
         watching.monitor.on_write(&Write::of(record));
     });
     watching
