@@ -254,6 +254,28 @@ mod tests {
         assert_eq!(deadline(&policy, Unloading), Some(Duration::from_secs(600)));
     }
 
+    /// `UPDATE_DOCS=1 cargo test --lib docs_show` writes them anew.
+    #[test]
+    fn docs_show_the_phases_as_they_are() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/concepts/handoff.md");
+        let told = std::fs::read_to_string(path).unwrap();
+        let between = |text: &str, start: &str, end: &str, new: &str| {
+            let from = text.find(start).map(|at| at + start.len()).unwrap_or_default();
+            let to = text[from..].find(end).map_or(text.len(), |at| from + at);
+            format!("{}{new}{}", &text[..from], &text[to..])
+        };
+        let wanted = between(&told, "a test compares them.\n\n", "\n`pauseAfter`", &table());
+        let wanted = between(&wanted, "```mermaid\n", "```", &diagram());
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, &wanted).unwrap();
+        } else {
+            assert!(
+                told == wanted,
+                "docs/concepts/handoff.md does not show the phases of the code: UPDATE_DOCS=1 cargo test --lib docs_show"
+            );
+        }
+    }
+
     #[test]
     fn the_diagram_reaches_every_phase() {
         let text = diagram();
