@@ -7,6 +7,7 @@ mod apply;
 mod by_hand;
 mod installed;
 mod launcher;
+mod likeness;
 mod policy;
 mod rim;
 mod roles;

@@ -240,12 +240,10 @@ fn initial_events_check(call: &Call) -> Result<bool, Refusal> {
         "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
     } else if !asked.is_empty() && matching != "NotOlderThan" {
         "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-    } else if asked == "true" && !call.query.on("allowWatchBookmarks") {
-        "Forbidden: sendInitialEvents requires setting allowWatchBookmarks"
     } else {
         return Ok(asked == "true");
     };
-    Err(Refusal::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: {why}")))
+    Err(Refusal::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: {why}")))
 }
 
 pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
