@@ -1,48 +1,51 @@
-//! `lockkeeper demo`: its options. What happens is `sim`'s.
+//! `lockkeeper demo`: its options, and how its result is told. What happens is `sim`'s.
+
+use std::{
+    fs,
+    io::{IsTerminal, Write},
+    path::PathBuf,
+};
 
 use clap::{Args, ValueEnum};
 
-use super::{Exit, Failure, Global};
+use super::{Exit, Failure, Global, out, render, text};
+use crate::sim::{
+    demo::{self, Baseline, DemoOptions, Findings, Scenario, Summary},
+    world::Profile,
+};
 
 #[derive(Debug, Clone, Args)]
 pub struct Demo {
     /// What is to happen
-    #[arg(long, default_value = "kernel-module", value_name = "NAME")]
-    pub scenario: String,
+    #[arg(long, value_enum, default_value_t = Scenario::KernelModule)]
+    pub scenario: Scenario,
     /// Without the console, as fast as it goes; the default without a terminal
     #[arg(long)]
     pub headless: bool,
     /// The same seed gives the same run, event by event
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// How badly the API server behaves
-    #[arg(long, value_enum, default_value_t = Faults::None)]
-    pub faults: Faults,
-    /// What other tools do on the same fleet, to compare with
+    /// How rough the world is
+    #[arg(long, value_enum, default_value_t = Profile::None)]
+    pub faults: Profile,
+    /// What other tools do on the same fleet, to compare with; runs headless
     #[arg(long, value_enum)]
     pub baseline: Option<Baseline>,
-    /// Simulated seconds that pass in one second [default: one handoff in about 20 seconds]
-    #[arg(long, value_name = "FACTOR", value_parser = speed)]
-    pub speed: Option<f64>,
-    /// How many nodes [default: the scenario's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub nodes: Option<u32>,
+    /// Simulated seconds that pass in one second of the interactive demo
+    #[arg(long, value_name = "FACTOR", default_value_t = 3.0, value_parser = speed)]
+    pub speed: f64,
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub nodes: u32,
+    /// Pods on each node that hold no device
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub pods_per_node: u32,
+    /// Write the text of a headless run's event log to this file
+    #[arg(long, value_name = "FILE")]
+    pub event_log: Option<PathBuf>,
     /// How a headless run reports
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Faults {
-    None,
-    Flaky,
-    Hostile,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Baseline {
-    /// A plain rolling update of the DaemonSets
-    RollingUpdate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,6 +61,77 @@ fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
-pub fn run(_demo: &Demo, _global: &Global) -> Result<Exit, Failure> {
-    Err(Failure::environment("the simulated cluster is not there yet"))
+impl Demo {
+    /// Asked for, or nobody looks.
+    fn is_headless(&self) -> bool {
+        let asked = self.headless || self.baseline.is_some() || self.event_log.is_some() || self.output == Format::Json;
+        asked || !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal())
+    }
+
+    fn options(&self) -> DemoOptions {
+        DemoOptions {
+            scenario: self.scenario,
+            seed: self.seed,
+            faults: self.faults,
+            baseline: self.baseline,
+            nodes: usize::try_from(self.nodes).unwrap_or(usize::MAX),
+            pods_per_node: usize::try_from(self.pods_per_node).unwrap_or(usize::MAX),
+            keep_log: self.event_log.is_some(),
+            tell: false,
+        }
+    }
+}
+
+pub fn run(demo: &Demo, _global: &Global) -> Result<Exit, Failure> {
+    if demo.is_headless() {
+        headless(demo)
+    } else {
+        Err(Failure::environment("the interactive demo is not there yet: --headless"))
+    }
+}
+
+fn headless(demo: &Demo) -> Result<Exit, Failure> {
+    let (summary, findings) =
+        demo::headless::run(&demo.options()).map_err(|why| Failure::environment(format!("the demo cannot run: {why}")))?;
+    if let Some(path) = &demo.event_log {
+        fs::write(path, &findings.log)
+            .map_err(|error| Failure::environment(format!("cannot write the event log {}: {error}", path.display())))?;
+    }
+    out::print(&match demo.output {
+        Format::Text => told(demo, &summary, &findings),
+        Format::Json => render::json_line(&summary)?,
+    })?;
+    for (what, lines) in [("violation", &findings.violations), ("unfinished", &findings.unfinished)] {
+        for line in lines {
+            let _ = writeln!(std::io::stderr(), "{what}: {}", text::plain(line));
+        }
+    }
+    // A baseline shows what goes wrong without lockkeeper; that it does is no failure.
+    let good = summary.is_good() || demo.baseline.is_some();
+    Ok(if good { Exit::Done } else { Exit::NotAllDone })
+}
+
+fn told(demo: &Demo, summary: &Summary, findings: &Findings) -> String {
+    let mut said = format!(
+        "scenario {}, seed {}{}: {} of {} nodes upgraded, {} failed, in {} simulated\n\
+         {} claimants evicted, {} workloads lost their device while running, {} broken invariants\n\
+         {} API writes, {} faults, {} retries\n",
+        summary.scenario,
+        summary.seed,
+        demo.baseline.and_then(|it| it.to_possible_value()).map(|it| format!(", {}", it.get_name())).unwrap_or_default(),
+        summary.upgraded,
+        summary.nodes,
+        summary.failed,
+        text::age(i64::try_from(summary.simulated_seconds).unwrap_or(i64::MAX)),
+        summary.claimants_evicted,
+        summary.disruptions,
+        summary.violations,
+        summary.api_writes,
+        summary.faults,
+        summary.retries,
+    );
+    for (kind, times) in &findings.faults {
+        said.push_str(&format!("  {times:>6} {}\n", text::plain(kind)));
+    }
+    said
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Exit, Failure, Global, connect, out, text};
 use crate::{
-    api::access::{self, Role, Rule, Scope},
-    cluster::{Cluster, call::Call},
+    api::access::Role,
+    cluster::{Cluster, access, call::Call},
 };
 
 #[derive(Debug, Clone, Args)]
@@ -176,49 +176,18 @@ fn names<'a>(list: &'a Value, path: &str) -> impl Iterator<Item = &'a str> {
 /// What of a role's table you may not do. Only what a viewer needs is necessary; the rest tells which commands will be refused.
 async fn permissions(cluster: &Cluster, role: Role) -> Finding {
     let check = format!("may be {}", role.word());
-    let mut denied = Vec::new();
-    for rule in access::rules(role) {
-        for resource in rule.resources {
-            for verb in rule.verbs {
-                match allowed(cluster, rule, resource, verb).await {
-                    Ok(true) => {}
-                    Ok(false) => denied.push(format!("{verb} {resource}{}", place(rule))),
-                    Err(error) => return Finding::note(&check, error.to_string(), ""),
-                }
-            }
-        }
-    }
+    let denied = match access::missing(cluster, role).await {
+        Ok(denied) => denied,
+        Err(error) => return Finding::note(&check, error.to_string(), ""),
+    };
     if denied.is_empty() {
         return Finding::ok(&check, "everything of it");
     }
-    let (some, more) = (denied.iter().take(4).cloned().collect::<Vec<_>>().join(", "), denied.len().saturating_sub(4));
+    let (some, more) =
+        (denied.iter().take(4).map(ToString::to_string).collect::<Vec<_>>().join(", "), denied.len().saturating_sub(4));
     let says = if more == 0 { format!("not {some}") } else { format!("not {some} and {more} more") };
     let grant = format!("lockkeeper manifests --role {} | kubectl apply -f -, and bind it", role.word());
     if role == Role::Viewer { Finding::missing(&check, says, grant) } else { Finding::note(&check, says, grant) }
-}
-
-fn place(rule: &Rule) -> String {
-    match rule.scope {
-        Scope::Cluster => String::new(),
-        Scope::Namespace(namespace) => format!(" in {namespace}"),
-    }
-}
-
-async fn allowed(cluster: &Cluster, rule: &Rule, resource: &str, verb: &str) -> Result<bool, crate::cluster::CallError> {
-    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let namespace = match rule.scope {
-        Scope::Cluster => "",
-        Scope::Namespace(namespace) => namespace,
-    };
-    let body = json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {
-            "group": rule.group, "resource": resource, "subresource": subresource, "verb": verb, "namespace": namespace,
-            "name": rule.names.first().copied().unwrap_or_default(),
-        }},
-    });
-    let review = cluster.json(Call::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &body)).await?;
-    Ok(review.pointer("/status/allowed").and_then(Value::as_bool).unwrap_or(false))
 }
 
 fn table(findings: &[Finding]) -> String {

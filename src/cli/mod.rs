@@ -2,6 +2,7 @@
 
 mod ask;
 mod connect;
+mod console;
 pub mod demo;
 mod doctor;
 mod exit;
@@ -11,6 +12,7 @@ pub mod manifests;
 mod out;
 mod pictures;
 mod plan;
+pub mod planner;
 mod reconcile;
 pub mod render;
 mod session;
@@ -113,7 +115,7 @@ pub fn run(cli: Cli) -> ExitCode {
 fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let global = cli.global;
     match cli.command {
-        None => Err(Failure::usage("the console is not there yet; see `lockkeeper help`")),
+        None => on_threads(console::run(&global)),
         Some(Command::Demo(demo)) => demo::run(&demo, &global),
         Some(Command::Status(status)) => on_a_runtime(status::run(status, &global)),
         Some(Command::Plan(plan)) => on_a_runtime(plan::run(plan, &global)),
@@ -151,7 +153,18 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
 
 /// One thread is enough for a command that mostly waits.
 fn on_a_runtime(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    tokio::runtime::Builder::new_current_thread()
+    run_on(tokio::runtime::Builder::new_current_thread(), work)
+}
+
+/// Decoding a large cluster's pods must hold up neither a renewal of the Lease nor a key.
+fn on_threads(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2);
+    run_on(builder, work)
+}
+
+fn run_on(mut builder: tokio::runtime::Builder, work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    builder
         .enable_all()
         .build()
         .map_err(|error| Failure::environment(format!("cannot start the asynchronous runtime: {error}")))?

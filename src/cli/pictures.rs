@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Failure;
-use crate::{engine::picture::Picture, fleet::view::WatchState};
+use crate::{api::GROUP, engine::picture::Picture, fleet::view::WatchState};
 
 /// One reader's view of the pictures. `changed()` wakes several receivers in random order; here there is one.
 pub struct Pictures {
@@ -40,16 +40,14 @@ impl Pictures {
                     Some(picture) => Some(picture),
                     None => self.next(Duration::from_secs(1)).await,
                 };
-                match next {
-                    Some(picture) if picture.fleet.synced => return Some(picture),
-                    Some(picture) => {
-                        let refused = refused(&picture);
-                        last = Some(picture);
-                        if !refused.is_empty() {
-                            return None;
-                        }
-                    }
-                    None => return None,
+                let picture = next?;
+                let refused = refused(&picture);
+                if picture.fleet.synced && refused.is_empty() {
+                    return Some(picture);
+                }
+                last = Some(picture);
+                if !refused.is_empty() {
+                    return None;
                 }
             }
         })
@@ -61,9 +59,10 @@ impl Pictures {
     }
 }
 
-/// What is needed and will not come by itself.
+/// What is needed and will not come by itself. A console may do without our objects; a command that names a component cannot.
 fn refused(picture: &Picture) -> Vec<String> {
-    let needed = picture.fleet.health.iter().filter(|watch| watch.required);
+    let ours = |resource: &str| resource.ends_with(GROUP);
+    let needed = picture.fleet.health.iter().filter(|watch| watch.required || ours(&watch.resource));
     needed
         .filter_map(|watch| match &watch.state {
             WatchState::Unavailable { why } => Some(format!("{}: {why}", watch.resource)),

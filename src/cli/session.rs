@@ -6,7 +6,10 @@ use super::{Failure, Global, connect, pictures::Pictures};
 use crate::{
     api::ComponentKey,
     cluster::{Cluster, Writer, write},
-    engine::picture::Picture,
+    engine::{
+        Engine, EngineOptions,
+        picture::{Mode, Picture},
+    },
 };
 
 /// What a command is about to do.
@@ -21,6 +24,7 @@ pub struct Session {
     /// Of the kubeconfig context, for names given without one.
     pub namespace: String,
     pub pictures: Pictures,
+    _engine: Engine,
 }
 
 /// Connect and begin to watch.
@@ -29,12 +33,11 @@ pub async fn open(global: &Global, need: Need) -> Result<Session, Failure> {
         return Err(Failure::usage("--read-only and a command that writes contradict one another; `lockkeeper plan` only looks"));
     }
     let connected = connect::connect(global, connect::Terminal::Ours).await?;
-    let pictures = watching(&connected.cluster)?;
-    Ok(Session { cluster: connected.cluster, namespace: connected.namespace, pictures })
-}
-
-fn watching(_cluster: &Cluster) -> Result<Pictures, Failure> {
-    Err(Failure::environment("the observer is not there yet"))
+    // It watches and decides as every engine does, but does not act: whoever holds the Lease does.
+    let mode = if global.read_only { Mode::ReadOnly } else { Mode::Intents };
+    let engine = Engine::start(connected.cluster.clone(), EngineOptions { mode, ..EngineOptions::default() });
+    let pictures = Pictures::over(engine.pictures());
+    Ok(Session { cluster: connected.cluster, namespace: connected.namespace, pictures, _engine: engine })
 }
 
 impl Session {

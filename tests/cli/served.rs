@@ -25,22 +25,35 @@ pub struct Served {
     pub kubeconfig: PathBuf,
 }
 
+/// What the cluster has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Install {
+    All,
+    /// Neither CRDs nor objects of ours.
+    NoObjects,
+    /// Everything, but the user may do nothing.
+    NoRights,
+}
+
 impl Served {
     /// Nodes `n1` to `n3` and component `kmods/gpu` of version 2.0; `more` is installed too.
-    pub fn start(home: &Path, more: &[Value]) -> Self {
+    pub fn start(home: &Path, install: Install, more: &[Value]) -> Self {
         let requests: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
         let (send, receive) = mpsc::channel();
         let heard = requests.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(serve(heard, send));
+            runtime.block_on(serve(heard, send, install));
         });
         let (server, address) = receive.recv().expect("the server starts");
-        server.install_crd::<NodeComponent>().expect("CRD");
-        server.install_crd::<NodeHandoff>().expect("CRD");
-        for object in fixtures().iter().chain(more) {
+        if install != Install::NoObjects {
+            server.install_crd::<NodeComponent>().expect("CRD");
+            server.install_crd::<NodeHandoff>().expect("CRD");
+        }
+        for object in fixtures(install).iter().chain(more) {
             server.install(object.clone()).expect("fixture");
         }
+        server.enforce_rbac(install == Install::NoRights);
         let kubeconfig = home.join("kubeconfig");
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: sim\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\n\
@@ -72,9 +85,10 @@ impl Served {
     }
 }
 
-async fn serve(heard: Arc<Mutex<Vec<(String, String)>>>, started: mpsc::Sender<(ApiServer, SocketAddr)>) {
+async fn serve(heard: Arc<Mutex<Vec<(String, String)>>>, started: mpsc::Sender<(ApiServer, SocketAddr)>, install: Install) {
     let server = ApiServer::new(Config::default());
-    let client = server.client(&Identity::new("cli"));
+    let identity = Identity::new("cli");
+    let client = server.client(&if install == Install::NoRights { identity.user("nobody") } else { identity });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     started.send((server, address)).expect("the test waits");
@@ -98,7 +112,7 @@ async fn serve(heard: Arc<Mutex<Vec<(String, String)>>>, started: mpsc::Sender<(
     }
 }
 
-fn fixtures() -> Vec<Value> {
+fn fixtures(install: Install) -> Vec<Value> {
     let template = |name: &str| json!({"spec": {"containers": [{"name": name, "image": "i"}]}});
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kmods"}}),
@@ -113,6 +127,7 @@ fn fixtures() -> Vec<Value> {
             },
         }),
     ];
+    objects.retain(|object| install != Install::NoObjects || object["kind"] != "NodeComponent");
     objects.extend(["n1", "n2", "n3"].map(node));
     objects
 }

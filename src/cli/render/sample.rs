@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
-    api::{ComponentKey, NodeName, ObjectKey, Phase, Version, handoff::Reason, handoff::Run},
+    api::{ComponentKey, NodeName, ObjectKey, Phase, Version, handoff::Reason, handoff::Run, keys::Loaded},
     engine::{
         intent_plan::handoff_key,
         picture::{LeadershipView, Mode, Picture},
@@ -52,7 +52,8 @@ impl Sample {
             desired: version.clone(),
             loader: version.clone(),
             plugin: version.clone(),
-            ready: version,
+            ready: version.clone(),
+            loaded: version.map(|version| Loaded { version, stopped_boot: None }),
             ..NodeLabels::default()
         };
         let occupancy = Occupancy {
