@@ -8,10 +8,13 @@ use std::{
 
 use clap::{Args, ValueEnum};
 
-use super::{Exit, Failure, Global, out, render, text};
-use crate::sim::{
-    demo::{self, Baseline, DemoOptions, Findings, Scenario, Summary},
-    world::Profile,
+use super::{Exit, Failure, Global, out, planner, render, text};
+use crate::{
+    console::{self, ConsoleOptions, theme::ThemeName, write_log},
+    sim::{
+        demo::{self, Baseline, DemoOptions, Findings, Scenario, Summary},
+        world::Profile,
+    },
 };
 
 #[derive(Debug, Clone, Args)]
@@ -82,11 +85,37 @@ impl Demo {
     }
 }
 
-pub fn run(demo: &Demo, _global: &Global) -> Result<Exit, Failure> {
-    if demo.is_headless() {
-        headless(demo)
-    } else {
-        Err(Failure::environment("the interactive demo is not there yet: --headless"))
+pub fn run(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
+    if demo.is_headless() { headless(demo) } else { interactive(demo, global) }
+}
+
+/// The console on the simulation, which runs on a thread of its own at a human pace.
+fn interactive(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
+    // A log line on the terminal would tear the picture.
+    let _log = super::logging::to_file();
+    let stage = demo::interactive::start(&demo.options(), demo.speed, global.read_only)
+        .map_err(|why| Failure::environment(format!("the demo cannot start: {why}")))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::environment(format!("no runtime: {error}")))?;
+    let log = stage.cluster.log().clone();
+    let ended = runtime.block_on(console::run(ConsoleOptions {
+        pictures: stage.pictures.clone(),
+        intents: stage.requests.clone(),
+        writes: write_log::follow(log, |log, read| async move { log.grown(read).await }, |log, read| log.since(read)),
+        read_only: global.read_only,
+        theme: ThemeName::default(),
+        ascii: None,
+        mouse: false,
+        demo: true,
+        speed: demo.speed,
+        keymap: None,
+        planner: planner::planner(),
+    }));
+    match ended {
+        Ok(_) => Ok(Exit::Done),
+        Err(error) => Err(Failure::environment(error.to_string())),
     }
 }
 
