@@ -181,9 +181,13 @@ pub fn warnings(f: &Facts<'_>) -> Vec<String> {
     if f.record().is_some_and(|record| record.unschedulable) && super::cordon::state(f) != super::cordon::Cordon::Ours {
         all.push(format!("{} is cordoned by somebody else and stays so afterwards", f.node.name));
     }
-    for claimant in
-        f.occupancy.claimants.iter().filter(|claimant| claimant.pod.flags.tolerates_cordon || claimant.pod.flags.tolerates_all)
-    {
+    // DaemonSet pods all tolerate it; those that select the ready label leave all the same.
+    let returning = f.occupancy.claimants.iter().filter(|claimant| {
+        let flags = &claimant.pod.flags;
+        (flags.tolerates_cordon || flags.tolerates_all)
+            && !matches!(claimant.class, crate::fleet::view::ClaimantClass::DaemonSet { .. })
+    });
+    for claimant in returning {
         all.push(format!("Pod {} tolerates the cordon: its replacement may come back to this node", claimant.pod.key));
     }
     all.extend(f.component.anomalies.iter().cloned());
