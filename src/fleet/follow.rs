@@ -232,7 +232,7 @@ impl Fleet {
             return;
         }
         let uids = [&old, &new].into_iter().flatten().map(|scale| &scale.meta.uid);
-        for pod in uids.filter_map(|uid| self.index.by_owner.get(uid).first()) {
+        for pod in uids.flat_map(|uid| self.index.by_owner.get(uid)) {
             let budgets = self.stores.budgets.in_namespace(&pod.key.namespace).filter(|budget| budget.selects(pod));
             self.dirty.budgets.extend(budgets.map(|budget| budget.key.clone()));
         }

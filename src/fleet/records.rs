@@ -48,7 +48,7 @@ pub struct NodeRecord {
     pub kernel: Str,
     /// Extended resources only (names with a `/` outside `kubernetes.io`).
     pub allocatable: BTreeMap<Str, i64>,
-    /// Names of images on the node, only those asked for by the decoder's filter (empty: unknown).
+    /// Names of the images on the node, by tag and by digest; the kubelet lists 50 images at most. Nodes share the texts.
     pub images: Vec<Str>,
 }
 

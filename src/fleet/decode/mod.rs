@@ -13,7 +13,7 @@ pub mod quantity;
 mod small;
 mod text;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use serde::Deserialize;
 
@@ -35,8 +35,6 @@ pub struct Decoder {
 #[derive(Debug, Default)]
 pub(super) struct Context {
     interner: Interner,
-    /// Images whose presence on nodes is asked for.
-    images: BTreeSet<Str>,
     empty: Str,
     replica_kind: Str,
 }
@@ -59,11 +57,6 @@ impl Decoder {
 
     pub fn kind(&self) -> Kind {
         self.kind
-    }
-
-    /// Which images to look for on nodes; the others are not kept.
-    pub fn look_for_images(&mut self, images: impl IntoIterator<Item = Str>) {
-        self.context.images = images.into_iter().collect();
     }
 
     /// A page of a list (`GET ...?limit=`).

@@ -64,7 +64,7 @@ struct RawStatus<'a> {
     #[serde(borrow)]
     allocatable: Extended<'a>,
     #[serde(borrow)]
-    images: Option<&'a RawValue>,
+    images: List<RawImage<'a>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -95,14 +95,8 @@ impl Slim for Node {
         } else {
             None
         };
-        let images = match raw.status.images {
-            Some(images) if !context.images.is_empty() => {
-                let images = serde_json::from_str::<List<RawImage<'_>>>(images.get()).unwrap_or_default();
-                let names = images.iter().flat_map(|image| image.names.iter());
-                names.filter_map(|name| context.images.get(&**name).cloned()).collect()
-            }
-            _ => Vec::new(),
-        };
+        let images = raw.status.images.iter().flat_map(|image| image.names.iter());
+        let images = images.map(|name| context.text(name)).collect();
         let allocatable = raw.status.allocatable.0.iter();
         Ok(Record::Node(NodeRecord {
             name: NodeName::from(context.text(&meta.name()?)),

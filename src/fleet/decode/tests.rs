@@ -121,12 +121,17 @@ fn managed_fields_tell_who_closed_a_node() {
                 {"manager": "odd"},
             ]},
             "spec": {"unschedulable": unschedulable},
-            "status": {"allocatable": {"cpu": "4", "v.com/gpu": "2"}, "nodeInfo": {"bootID": "b1"}},
+            "status": {
+                "allocatable": {"cpu": "4", "v.com/gpu": "2"},
+                "nodeInfo": {"bootID": "b1"},
+                "images": [{"names": ["r.example/a@sha256:0", "r.example/a:1"], "sizeBytes": 5}, {"names": null}],
+            },
         })
     };
     let Record::Node(node) = decode(Kind::Node, &object(true)) else { panic!() };
     assert_eq!(node.unschedulable_managers, ["lockkeeper".into()] as [Str; 1]);
     assert_eq!(node.allocatable, [("v.com/gpu".into(), 2)].into());
+    assert_eq!(node.images, ["r.example/a@sha256:0".into(), "r.example/a:1".into()] as [Str; 2]);
     let Record::Node(node) = decode(Kind::Node, &object(false)) else { panic!() };
     assert!(node.unschedulable_managers.is_empty());
 }
