@@ -318,10 +318,12 @@ fn kept(drain: &Drain<'_>, claimant: &Claimant) -> Option<Stand<'static>> {
     None
 }
 
-/// Made after the drain began, and nothing kept it off the node: the one evicted next would be followed by another.
+/// Made after the drain began, and nothing kept it off the node: the one evicted next would be followed by another. Creation times have
+/// whole seconds, and a controller is quicker than that: one made within the drain's first second counts, whichever came first.
 pub(super) fn is_replacement(drain: &Drain<'_>, pod: &PodRecord) -> bool {
     let open = drain.node.is_some_and(|node| !node.unschedulable);
-    (open || pod.flags.tolerates_cordon || pod.flags.tolerates_all) && pod.meta.created.is_some_and(|at| at > drain.since)
+    let began = Timestamp::from_second(drain.since.as_second()).unwrap_or(drain.since);
+    (open || pod.flags.tolerates_cordon || pod.flags.tolerates_all) && pod.meta.created.is_some_and(|at| at >= began)
 }
 
 pub(super) fn was_evicted(drain: &Drain<'_>, uid: &Uid) -> bool {

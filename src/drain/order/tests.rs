@@ -237,6 +237,12 @@ fn a_pod_that_comes_back_to_the_node_is_not_chased() {
     assert_eq!(evicted(&again(pod("shop/db-0"))), ["db-0"]);
     // There from the beginning: evicted once, toleration or not.
     assert_eq!(evicted(&world([pod("shop/db-0").tolerant()])), ["db-0"]);
+    // Its controller was so quick that it says to have been made before the drain began.
+    let quick = again(pod("shop/db-0").uid("B").tolerant());
+    let began = Drain { since: at(20) + jiff::SignedDuration::from_millis(700), ..quick.drain() };
+    assert!(
+        matches!(step(&began), DrainStep::Wait { blockers, .. } if only(blockers.clone()).kind == BlockerKind::EvictionRefused)
+    );
 }
 
 #[test]
