@@ -17,7 +17,7 @@ use super::{
     view::{ClusterInfo, WatchState},
 };
 use crate::{
-    api::{ComponentKey, NodeName, ObjectKey, keys},
+    api::{ComponentKey, NodeName, ObjectKey, Uid, keys},
     drain::incoming,
 };
 
@@ -74,6 +74,8 @@ pub(super) struct Dirty {
     pub daemon_sets: BTreeSet<ObjectKey>,
     pub budgets: BTreeSet<ObjectKey>,
     pub handoffs: BTreeSet<ObjectKey>,
+    /// Pods that are gone, and had ended before.
+    pub ended: BTreeSet<Uid>,
     pub lease: bool,
     pub health: bool,
 }
@@ -155,6 +157,10 @@ impl Fleet {
 
     fn on_pod(&mut self, old: Option<Arc<PodRecord>>, new: Option<Arc<PodRecord>>) {
         let Some(key) = new.as_ref().or(old.as_ref()).map(|pod| pod.key.clone()) else { return };
+        let uid = new.as_ref().map(|pod| &pod.meta.uid);
+        self.dirty
+            .ended
+            .extend(old.iter().filter(|pod| uid != Some(&pod.meta.uid) && pod.has_ended()).map(|pod| pod.meta.uid.clone()));
         let budgets = self.stores.budgets.in_namespace(&key.namespace);
         let concerned = self.index.pod(old.as_ref(), new.as_ref(), budgets);
         self.dirty.nodes.extend(concerned.nodes);

@@ -45,8 +45,8 @@ pub(super) struct Projected {
 impl Fleet {
     /// The picture of the cluster now. `now` is the API server's time.
     pub fn project(&mut self, now: Timestamp) -> Arc<FleetView> {
-        let dirty = std::mem::take(&mut self.dirty);
-        let mut changes = Changes { lease: dirty.lease, ..Changes::default() };
+        let mut dirty = std::mem::take(&mut self.dirty);
+        let mut changes = Changes { lease: dirty.lease, ended: std::mem::take(&mut dirty.ended), ..Changes::default() };
         let mut recount = BTreeSet::new();
         self.project_handoffs(&dirty, &mut changes, &mut recount);
         self.project_daemon_sets(&dirty);

@@ -117,6 +117,15 @@ pub struct PodRecord {
     pub extra: Option<Box<PodExtra>>,
 }
 
+impl PodRecord {
+    /// The kubelet reported that nothing of it runs any more.
+    pub fn has_ended(&self) -> bool {
+        let containers = self.extra.as_ref().map(|extra| &extra.containers[..]).unwrap_or_default();
+        let all = !containers.is_empty() && containers.iter().all(|it| matches!(it.state, ContainerState::Terminated { .. }));
+        self.phase.is_terminal() || all
+    }
+}
+
 /// Facts that are one bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PodFlags {

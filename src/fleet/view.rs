@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::{records::*, rules::Rules};
 use crate::api::{
-    BootId, ComponentKey, NodeComponentSpec, NodeName, ObjectKey, Version,
+    BootId, ComponentKey, NodeComponentSpec, NodeName, ObjectKey, Uid, Version,
     component::KernelModule,
     keys::{CordonOwners, Garbage, Loaded, Mark},
 };
@@ -72,6 +72,9 @@ pub struct Changes {
     pub components: BTreeSet<ComponentKey>,
     pub handoffs: BTreeSet<ObjectKey>,
     pub budgets: BTreeSet<ObjectKey>,
+    /// Pods that are gone and were seen to end before: no picture need have shown them ended, since a kubelet deletes a pod at once when it
+    /// has reported its end.
+    pub ended: BTreeSet<Uid>,
     pub lease: bool,
 }
 

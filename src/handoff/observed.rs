@@ -12,7 +12,7 @@ use crate::{
     api::{BootId, ComponentKey, NodeName, ObjectKey, Uid},
     drain::EvictionMemory,
     fleet::{
-        records::{ContainerState, PodRecord, Str},
+        records::{PodRecord, Str},
         view::{FleetView, NodeList, NodeView, Occupancy},
     },
 };
@@ -89,7 +89,7 @@ impl Observed {
                 Some(seen) if Arc::ptr_eq(&seen.view, node) => nodes.push(seen.clone()),
                 Some(seen) => {
                     let mut seen = NodeSeen::clone(seen);
-                    seen.update(node, view.now);
+                    seen.update(node, view.now, &view.changes.ended);
                     changed.push(node.name.clone());
                     nodes.push(Arc::new(seen));
                 }
@@ -156,7 +156,8 @@ impl Observed {
         let seen = self.node(&fresh.name)?;
         let lease = fresh.lease.as_ref().map(|lease| &lease.meta.resource_version);
         // What the fresh read shows missing has only just been seen to leave.
-        let missing = if std::ptr::eq(&*seen.view, fresh) { Vec::new() } else { departures(&seen.view, fresh, now) };
+        let missing =
+            if std::ptr::eq(&*seen.view, fresh) { Vec::new() } else { departures(&seen.view, fresh, now, &BTreeSet::new()) };
         seen.departed.iter().chain(&missing).filter(|departed| departed.boot == record.boot_id).find_map(|departed| {
             if lease.is_none() || lease == departed.lease.as_ref() {
                 return Some(NotGone { pod: departed.pod.clone(), until: None });
@@ -183,9 +184,9 @@ impl NodeSeen {
         seen
     }
 
-    fn update(&mut self, view: &Arc<NodeView>, now: Timestamp) {
+    fn update(&mut self, view: &Arc<NodeView>, now: Timestamp, ended: &BTreeSet<Uid>) {
         self.departed.retain(|departed| now.duration_since(departed.clear_at) < FORGET_AFTER);
-        self.departed.extend(departures(&self.view, view, now));
+        self.departed.extend(departures(&self.view, view, now, ended));
         self.components = self.look(view, now);
         self.view = view.clone();
     }
@@ -217,7 +218,8 @@ pub fn ready_plugin(occupancy: &Occupancy) -> Option<&Arc<PodRecord>> {
     })
 }
 
-fn departures(old: &NodeView, new: &NodeView, now: Timestamp) -> Vec<Departed> {
+/// `ended`: pods that were seen to end in between.
+fn departures(old: &NodeView, new: &NodeView, now: Timestamp, ended: &BTreeSet<Uid>) -> Vec<Departed> {
     let Some(boot) = old.record.as_ref().map(|record| record.boot_id.clone()) else { return Vec::new() };
     let lease = old.lease.as_ref().map(|lease| lease.meta.resource_version.clone());
     let mut departed: Vec<Departed> = Vec::new();
@@ -234,7 +236,11 @@ fn departures(old: &NodeView, new: &NodeView, now: Timestamp) -> Vec<Departed> {
                     pod: pod.key.clone(),
                     uid: pod.meta.uid.clone(),
                     at: now,
-                    clear_at: if has_ended(pod) { now } else { now.checked_add(grace(pod)).unwrap_or(Timestamp::MAX) },
+                    clear_at: if pod.has_ended() || ended.contains(&pod.meta.uid) {
+                        now
+                    } else {
+                        now.checked_add(grace(pod)).unwrap_or(Timestamp::MAX)
+                    },
                     boot: boot.clone(),
                     lease: lease.clone(),
                 });
@@ -248,14 +254,28 @@ fn key_of(pod: &PodRecord) -> (&str, &str) {
     (&pod.key.namespace, &pod.key.name)
 }
 
-/// The kubelet reported that nothing of it runs any more.
-pub fn has_ended(pod: &PodRecord) -> bool {
-    let containers = pod.extra.as_ref().map(|extra| &extra.containers[..]).unwrap_or_default();
-    let all = !containers.is_empty() && containers.iter().all(|it| matches!(it.state, ContainerState::Terminated { .. }));
-    pod.phase.is_terminal() || all
-}
-
 fn grace(pod: &PodRecord) -> SignedDuration {
     let own = pod.extra.as_ref().and_then(|extra| extra.grace).map_or(DEFAULT_GRACE, SignedDuration::from_secs);
     pod.meta.deletion.map_or(own, |deletion| own.max(SignedDuration::from_secs(deletion.grace)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::{build::*, event::Kind, records::PodPhase};
+
+    #[test]
+    fn a_pod_whose_end_no_picture_showed_need_not_be_waited_for() {
+        let train = || pod("shop/train-0").on("n1").claims("vendor.com/gpu", 1).owned_by("ReplicaSet", "train");
+        let clear_at = |last: PodBuilder| {
+            let mut fleet = fleet().with(component("ns/gpu").made("1")).with(node("n1").runs("ns/gpu", "1")).with(train());
+            let mut observed = Observed::default();
+            observed.observe(&fleet.project(at(0)));
+            fleet.put(last).gone(Kind::Pod, key("shop/train-0"));
+            observed.observe(&fleet.project(at(1)));
+            observed.node(&"n1".into()).map(|seen| seen.departed.iter().map(|it| it.clear_at).collect::<Vec<_>>())
+        };
+        assert_eq!(clear_at(train().terminating(at(30)).phase(PodPhase::Succeeded)), Some(vec![at(1)]));
+        assert_eq!(clear_at(train().terminating(at(30))), Some(vec![at(31)]), "its processes may run on");
+    }
 }
