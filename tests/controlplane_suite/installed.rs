@@ -2,8 +2,7 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use lockkeeper::cli::manifests::{Manifests, render};
-use serde_json::{Value, json};
+use lockkeeper::cli::manifests::{Manifests, RoleName, render};
 
 use crate::support::controlplane::{ControlPlane, User};
 
@@ -17,10 +16,16 @@ pub fn installed() -> Option<&'static ControlPlane> {
     })
 }
 
-/// Applies the manifests in one go, as the docs say, binds the roles, and waits until all of it is in force.
+/// Applies the manifests in one go, as the docs say, with the roles bound to their users, and waits until all of it is in force.
 pub fn install(plane: &ControlPlane) {
-    let wanted = Manifests { image: "lockkeeper:test".into(), ..Manifests::default() };
-    let manifests = render(&wanted, None).expect("manifests");
+    let printed = |wanted: &Manifests| render(wanted, None).expect("manifests");
+    let mut manifests = printed(&Manifests { image: "lockkeeper:test".into(), ..Manifests::default() });
+    for (role, user) in
+        [(RoleName::Operator, User::Operator), (RoleName::Reconciler, User::Reconciler), (RoleName::Viewer, User::Viewer)]
+    {
+        let bound = Manifests { role: vec![role], to_user: vec![user.name().into()], ..Manifests::default() };
+        manifests.push_str(&printed(&bound));
+    }
     let said = plane.kubectl_as(User::Admin, ["apply", "-f", "-"], &manifests);
     // A warning says that the server does not understand a part of what it took.
     assert_eq!(said.stderr, "", "{}", said.stdout);
@@ -28,31 +33,7 @@ pub fn install(plane: &ControlPlane) {
     plane
         .kubectl(["wait", "--for=condition=Established", "crd/nodecomponents.lockkeeper.dev", "crd/nodehandoffs.lockkeeper.dev"])
         .expect_ok();
-    for user in [User::Operator, User::Reconciler, User::Viewer] {
-        bind(plane, user);
-    }
     await_policies(plane);
-}
-
-/// Binds a user's ClusterRole everywhere, and its Roles where they are.
-fn bind(plane: &ControlPlane, user: User) {
-    let role = format!("lockkeeper-{}", user.name());
-    let group = "rbac.authorization.k8s.io";
-    let binding = |kind: &str, metadata: Value| {
-        let binding = json!({
-            "apiVersion": format!("{group}/v1"), "kind": format!("{kind}Binding"), "metadata": metadata,
-            "roleRef": {"apiGroup": group, "kind": kind, "name": role},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": user.name()}],
-        });
-        plane.kubectl_as(User::Admin, ["apply", "-f", "-"], &binding.to_string()).expect_ok();
-    };
-    let name = format!("test-{role}");
-    binding("ClusterRole", json!({"name": name}));
-    let template = "{range .items[*]}{.metadata.namespace} {.metadata.name}{\"\\n\"}{end}";
-    let roles = plane.kubectl(["get", "roles", "--all-namespaces", "-o", &format!("jsonpath={template}")]).expect_ok();
-    for (namespace, _) in roles.lines().filter_map(|line| line.split_once(' ')).filter(|(_, name)| *name == role) {
-        binding("Role", json!({"name": name, "namespace": namespace}));
-    }
 }
 
 /// A server takes up a new policy within a second or so, and lets everything through until then.

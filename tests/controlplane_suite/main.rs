@@ -4,13 +4,20 @@
 mod support;
 
 mod apply;
+mod budgets;
 mod by_hand;
+mod fleet;
 mod installed;
+mod labels;
 mod launcher;
 mod likeness;
 mod policy;
+mod queue;
+mod read_only;
 mod rim;
 mod roles;
 mod rules;
 mod samples;
+mod site;
+mod versions;
 mod wait;

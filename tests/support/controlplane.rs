@@ -138,15 +138,27 @@ impl ControlPlane {
     /// One for the caller alone, to kill parts of, or to run an engine on. `flags` are more flags by component.
     /// `None` as in [`ControlPlane::shared`].
     pub fn own(flags: &[(Component, &str)]) -> Option<ControlPlane> {
-        ControlPlane::start(flags).map_err(|error| skip_or_fail(&error)).ok()
+        ControlPlane::own_with(flags, &[])
+    }
+
+    /// As [`ControlPlane::own`], with files that the flags name: `$DIR` in a flag is [`ControlPlane::dir`], where they are.
+    pub fn own_with(flags: &[(Component, &str)], files: &[(&str, &str)]) -> Option<ControlPlane> {
+        ControlPlane::start_with(flags, files).map_err(|error| skip_or_fail(&error)).ok()
     }
 
     /// Builds the program if it is not there yet, and starts it.
     pub fn start(flags: &[(Component, &str)]) -> Result<ControlPlane, StartError> {
+        ControlPlane::start_with(flags, &[])
+    }
+
+    fn start_with(flags: &[(Component, &str)], files: &[(&str, &str)]) -> Result<ControlPlane, StartError> {
         let binary = binary()?;
         let keep = env::var_os("CONTROLPLANE_KEEP").is_some();
         let dir =
             tempfile::Builder::new().prefix("controlplane-").tempdir().map_err(StartError::io("make a temporary folder"))?.keep();
+        for (name, text) in files {
+            fs::write(dir.join(name), text).map_err(StartError::io(format!("write {}", dir.join(name).display())))?;
+        }
         let mut up = Command::new(&binary);
         up.arg("up").arg("--dir").arg(&dir);
         if keep {
@@ -155,6 +167,7 @@ impl ControlPlane {
             up.arg("--discard");
         }
         for (component, flag) in flags {
+            let flag = flag.replace("$DIR", &dir.display().to_string());
             up.arg("--arg").arg(format!("{}={flag}", component.name()));
         }
         let mut child = up
