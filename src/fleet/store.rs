@@ -216,11 +216,11 @@ impl<T: Keyed> Store<T> {
                 let entry = entry.get_mut();
                 entry.seen = seen.unwrap_or(entry.seen);
                 let (known, new) = (entry.record.meta(), record.meta());
-                if known.uid == new.uid && !entry.outdated {
-                    let (known_number, new_number) = (number(&known.resource_version), number(&new.resource_version));
-                    if known.resource_version == new.resource_version || (new_number != 0 && new_number < known_number) {
-                        return;
-                    }
+                let (known_number, new_number) = (number(&known.resource_version), number(&new.resource_version));
+                let same = known.uid == new.uid && known.resource_version == new.resource_version;
+                // Older, or a namesake from before: versions rise from one object of a name to the next.
+                if !entry.outdated && (same || (new_number != 0 && new_number < known_number)) {
+                    return;
                 }
                 let record = Arc::new(record);
                 entry.outdated = false;

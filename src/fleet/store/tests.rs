@@ -127,6 +127,16 @@ fn the_end_of_an_object_never_takes_its_namesake() {
 }
 
 #[test]
+fn a_fresh_read_of_an_object_that_is_gone_does_not_take_its_namesakes_place() {
+    let mut store = listed(vec![record("db-0", "A", 5)], 10);
+    // Read before its end, told after its successor has come: no later event would put that right.
+    assert_eq!(apply(&mut store, Event::Delete(RecordKey { key: record("db-0", "A", 0).key(), uid: Uid::from("A") })), "-db-0");
+    assert_eq!(apply(&mut store, Event::Apply(record("db-0", "B", 12))), "+db-0@12");
+    assert_eq!(apply(&mut store, Event::Observed(record("db-0", "A", 5))), "");
+    assert_eq!(store.iter().map(|it| it.meta.uid.to_string()).collect::<Vec<_>>(), ["B"]);
+}
+
+#[test]
 fn a_fresh_read_does_not_hide_events_of_other_objects() {
     let mut store = listed(vec![record("a", "1", 1), record("b", "2", 2)], 10);
     assert_eq!(apply(&mut store, Event::Observed(record("a", "1", 50))), "+a@50");
