@@ -104,8 +104,8 @@ async fn the_reconciler_may_do_what_the_engine_does_and_no_more() {
             User::Reconciler,
             &[
                 ("nodehandoffs.lockkeeper.dev", &["create", "patch"]),
-                ("nodehandoffs.lockkeeper.dev/status", &["patch"]),
-                ("nodecomponents.lockkeeper.dev/status", &["patch"]),
+                ("nodehandoffs.lockkeeper.dev/status", &["update"]),
+                ("nodecomponents.lockkeeper.dev/status", &["update"]),
                 ("nodes", &["patch"]),
                 ("nodes.lockkeeper.dev", &["interlock"]),
                 ("pods/eviction", &["create"]),
