@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     action::{Action, Evidence, Op, PodRef},
     facts::Facts,
+    observed::NotGone,
     patch::NodeEdit,
     unload_pod::{self, Outcome},
     verdict::{Blocker, BlockerKind, ObjectRef},
@@ -16,7 +17,7 @@ use crate::{
         keys::{DesiredBy, Loaded, Role},
     },
     fleet::{
-        records::{ContainerState, PodRecord},
+        records::{ContainerState, PodPhase, PodRecord},
         view::Claimant,
     },
 };
@@ -353,6 +354,10 @@ fn loader_on(f: &Facts<'_>, order: &Order) -> Out {
     if !blockers.is_empty() {
         return wait(RULE, blockers);
     }
+    // An unload pod deleted by force may still be unloading.
+    if let Some(left) = f.observed.not_ended(f.node, f.now) {
+        return still_there(f, RULE, left);
+    }
     let record = Loaded { version: desired.clone(), stopped_boot: None };
     let edit = NodeEdit::new(f).label(Role::Loader, Some(desired)).loaded(Some(&record)).nonce(None);
     // A second of slack for the clocks: no loader pod is on the node now, so one made a moment ago is of this label too.
@@ -552,22 +557,22 @@ pub fn not_settled(f: &Facts<'_>, rule: Rule) -> Out {
     if !blockers.is_empty() {
         return wait(rule, blockers);
     }
-    if let Some(wait) = f.observed.not_gone(f.node, f.now) {
-        let message = match wait.until {
-            Some(until) => format!("was deleted without having been seen to end: its processes may run until {until}"),
-            None => format!("has left {}; it counts as gone when the kubelet has renewed the node's Lease", f.node.name),
-        };
-        return wait_until(
-            rule,
-            vec![f.blocker(BlockerKind::Terminating, ObjectRef::new("Pod", &wait.pod), message)],
-            wait.until,
-        );
+    if let Some(left) = f.observed.not_gone(f.node, f.now) {
+        return still_there(f, rule, left);
     }
     let blind = f.observed.blind_until().unwrap_or(Timestamp::MAX);
     (f.now < blind && f.loaded().is_some()).then(|| {
         let message = format!("lockkeeper has only just started and did not see what left this node before; pods deleted by force may run until {blind}");
         Step { rule, effect: Effect::Wait { blockers: vec![f.on_node(BlockerKind::Stabilising, message)], recheck: Some(blind) } }
     })
+}
+
+fn still_there(f: &Facts<'_>, rule: Rule, left: NotGone) -> Out {
+    let message = match left.until {
+        Some(until) => format!("was deleted without having been seen to end: its processes may run until {until}"),
+        None => format!("has left {}; it counts as gone when the kubelet has renewed the node's Lease", f.node.name),
+    };
+    wait_until(rule, vec![f.blocker(BlockerKind::Terminating, ObjectRef::new("Pod", &left.pod), message)], left.until)
 }
 
 pub fn not_ready(f: &Facts<'_>) -> Vec<Blocker> {
@@ -602,8 +607,17 @@ fn open_to_selected(f: &Facts<'_>) -> Vec<Blocker> {
 /// No loader starts beside an unload pod: a finished one is deleted, a running one awaited.
 fn beside_unload(f: &Facts<'_>, rule: Rule) -> Out {
     let pod = f.occupancy.unload_pods.first()?;
-    if pod.phase.is_terminal() && pod.meta.deletion.is_none() {
-        return act(rule, delete(pod, format!("delete the ended unload pod {} before the loader counts", pod.key)));
+    if pod.meta.deletion.is_none() {
+        if pod.phase.is_terminal() {
+            return act(rule, delete(pod, format!("delete the ended unload pod {} before the loader counts", pod.key)));
+        }
+        // It cannot start (its image, say), and nothing waits for it any more.
+        if pod.phase == PodPhase::Pending {
+            return act(
+                rule,
+                delete(pod, format!("delete the unload pod {} that never started: nothing is to be unloaded", pod.key)),
+            );
+        }
     }
     wait(
         rule,

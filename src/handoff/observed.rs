@@ -152,13 +152,23 @@ impl Observed {
     /// The first pod that has left the node but does not count as gone: no Lease renewed since, or its grace has not passed. `fresh` may be
     /// newer than the last picture.
     pub fn not_gone(&self, fresh: &NodeView, now: Timestamp) -> Option<NotGone> {
+        self.first_left(fresh, now, |_| true)
+    }
+
+    /// The same for pods that were not seen to end: what was reported to have ended needs no renewed Lease to have done so.
+    pub fn not_ended(&self, fresh: &NodeView, now: Timestamp) -> Option<NotGone> {
+        self.first_left(fresh, now, |departed| departed.clear_at > departed.at)
+    }
+
+    fn first_left(&self, fresh: &NodeView, now: Timestamp, counts: impl Fn(&Departed) -> bool) -> Option<NotGone> {
         let record = fresh.record.as_ref()?;
         let seen = self.node(&fresh.name)?;
         let lease = fresh.lease.as_ref().map(|lease| &lease.meta.resource_version);
         // What the fresh read shows missing has only just been seen to leave.
         let missing =
             if std::ptr::eq(&*seen.view, fresh) { Vec::new() } else { departures(&seen.view, fresh, now, &BTreeSet::new()) };
-        seen.departed.iter().chain(&missing).filter(|departed| departed.boot == record.boot_id).find_map(|departed| {
+        let left = seen.departed.iter().chain(&missing).filter(|departed| departed.boot == record.boot_id && counts(departed));
+        left.into_iter().find_map(|departed| {
             if lease.is_none() || lease == departed.lease.as_ref() {
                 return Some(NotGone { pod: departed.pod.clone(), until: None });
             }

@@ -14,7 +14,7 @@ use super::{
 use crate::api::{
     Phase, Version,
     component::UnloadBy,
-    handoff::{Run, RunPolicy},
+    handoff::{BY_INSTALL, BY_ROLLOUT, Run, RunPolicy},
     keys::{DesiredBy, FINALIZER, Loaded, Role},
 };
 
@@ -91,13 +91,18 @@ fn made_again(f: &Facts<'_>) -> Option<Verdict> {
         };
         edit = edit.desired_by(by);
         let closed = status.cordon.as_ref().is_some_and(|cordon| cordon.ours) && phase < Phase::Uncordoning;
-        if closed && !record.unschedulable && cordon::state(f) == Cordon::Open {
+        // Without its slot it is admitted again first.
+        if closed && f.holds_slot() && !record.unschedulable && cordon::state(f) == Cordon::Open {
             edit = edit.cordon();
         }
     }
     if edit.is_empty() {
         let (uid, boot) = (record.meta.uid.to_string(), record.boot_id.to_string());
+        let open = !record.unschedulable;
         let next = Transition::new(f).edit(|status| {
+            if open {
+                status.cordon = None;
+            }
             if let Some(run) = &mut status.run {
                 run.node_uid = uid;
                 run.boot_id = boot;
@@ -162,6 +167,12 @@ pub(super) fn queued(f: &Facts<'_>) -> Verdict {
     }
     if let Some(verdict) = by_hand::automatic(f) {
         return verdict;
+    }
+    let by = f.spec().map(|spec| spec.requested_by.as_str()).unwrap_or_default();
+    if !f.occupancy.selected && f.record().is_some() && matches!(by, BY_ROLLOUT | BY_INSTALL) && !f.holds_slot() {
+        let message =
+            format!("{} no longer matches the nodeSelector of {}: nothing is done there on its own", f.node.name, f.key);
+        return Transition::new(f).reason("NotSelected", &message).end(Phase::Aborted).put(Evidence::Watched, message);
     }
     if runs_target(f) {
         let run = new_run(f);

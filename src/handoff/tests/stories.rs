@@ -464,3 +464,76 @@ fn a_write_says_why() {
     });
     assert!(body.is_none());
 }
+
+#[test]
+fn g18_a_new_boot_voids_the_unload_that_cannot_start() {
+    let mut world = World::new(&["n1"]);
+    world.stuck_unload = true;
+    world.ask("n1", "2");
+    world.until("the unload pod hangs", |world| !world.role_pods("n1", "unload").is_empty());
+    world.ticks(20);
+    assert!(world.role_pods("n1", "unload").iter().all(|pod| pod.phase == PodPhase::Pending));
+    world.reboot("n1", "boot-2");
+    world.until_phase("n1", Phase::Done);
+    assert!(world.runs("n1", "2") && world.role_pods("n1", "unload").is_empty());
+}
+
+#[test]
+fn g21_a_node_that_the_selector_no_longer_covers_is_dropped_and_counts_nowhere() {
+    let component = component(GPU).version("2").made("1").made("2").finalizer(FINALIZER).rollout(|it| {
+        it.mode = RolloutMode::Auto;
+        it.paused = true;
+    });
+    let mut world = World::with(&["n1", "n2"], component);
+    world.ticks(10);
+    assert_eq!(world.phase("n1"), Phase::Queued);
+    if let Ok(spec) = &mut world.component.spec {
+        spec.node_selector.insert("kubernetes.io/hostname".into(), "n2".into());
+        spec.rollout.paused = false;
+    }
+    world.until_phase("n1", Phase::Aborted);
+    world.until_phase("n2", Phase::Done);
+    world.at_rest();
+    assert!(world.runs("n1", "1"), "left as it is");
+    assert_eq!((world.component.status.nodes.total, world.component.status.nodes.current), (1, 1));
+    assert!(world.mark("n1").is_none() && world.lease.slots.is_empty());
+}
+
+#[test]
+fn g22_a_node_that_is_not_ready_hides_no_other() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.node("n1").ready.status = crate::fleet::records::ReadyStatus::Unknown;
+    world.ask("n1", "2");
+    world.ask("n2", "2");
+    world.until_phase("n2", Phase::Done);
+    assert_eq!(world.phase("n1"), Phase::Queued);
+    assert_eq!(world.blockers("n1"), ["NodeNotReady"]);
+}
+
+#[test]
+fn a_force_deleted_pod_counts_until_its_grace_has_passed() {
+    let mut world = World::new(&["n1"]);
+    world.claimant("shop/train-0", "n1");
+    world.ask("n1", "2");
+    world.stuck.insert(key("shop/train-0"));
+    world.until_phase("n1", Phase::Draining);
+    world.ticks(10);
+    let since = world.now;
+    world.pods.remove(&key("shop/train-0"));
+    world.until_phase("n1", Phase::StoppingPlugin);
+    assert!(world.now - since >= 30, "{} s", world.now - since);
+}
+
+#[test]
+fn g14_a_restart_does_not_skip_what_is_waited_for() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.lease = lease("me").slot("n2", "ns/other").build();
+    world.node("n2").unschedulable = true;
+    world.ask("n1", "2");
+    for _ in 0..5 {
+        world.ticks(20);
+        assert_eq!(world.phase("n1"), Phase::Queued);
+        assert_eq!(world.blockers("n1"), ["BudgetSpent"]);
+        world.restart();
+    }
+}

@@ -64,6 +64,8 @@ pub struct World {
     pub refuses: bool,
     /// Unload pods run on and on.
     pub slow_unload: bool,
+    /// Unload pods stay Pending.
+    pub stuck_unload: bool,
     /// What a plugin advertises.
     pub devices: i64,
     pub view: Arc<FleetView>,
@@ -112,6 +114,7 @@ impl World {
             broken_plugin: false,
             refuses: false,
             slow_unload: false,
+            stuck_unload: false,
             devices: 4,
             view: Arc::default(),
             writes: 0,
@@ -628,6 +631,9 @@ impl World {
     fn run_unload(&mut self, name: &str, key: &ObjectKey, now: Timestamp) {
         let pod = self.pods[key].clone();
         let nonce = pod.extra.as_ref().unwrap().annotations[keys::NONCE].to_string();
+        if self.stuck_unload {
+            return;
+        }
         if pod.phase == PodPhase::Pending {
             // The kubelet's admission: the node label must be there.
             let admitted = self.label(name, Role::Nonce).as_deref() == Some(&*nonce);
