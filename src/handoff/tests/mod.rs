@@ -3,4 +3,5 @@
 mod mutants;
 mod props;
 mod stories;
+mod tables;
 mod world;
