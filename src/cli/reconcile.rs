@@ -56,6 +56,7 @@ async fn reconcile(options: &Reconcile, global: &Global) -> Result<Exit, Failure
     let listener = TcpListener::bind(options.admin_address)
         .await
         .map_err(|error| Failure::environment(format!("cannot listen on --admin-address {}: {error}", options.admin_address)))?;
+    let admin_address = listener.local_addr().unwrap_or(options.admin_address);
     let cluster = tokio::select! {
         biased;
         () = signals.next() => return Ok(Exit::Done),
@@ -66,7 +67,7 @@ async fn reconcile(options: &Reconcile, global: &Global) -> Result<Exit, Failure
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), cluster = info.context, server = info.server, server_version = info.version,
         cluster_uid = info.uid, user = info.user, identity, cluster_max_unavailable = options.cluster_max_unavailable,
-        admin_address = %options.admin_address, "reconciling"
+        %admin_address, "reconciling"
     );
     let probes = Probes::announcing();
     let engine = Engine::start(

@@ -5,16 +5,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{metrics::component_of, picture::Picture};
+use super::{execute::Executed, metrics::component_of, picture::Picture};
 use crate::{
     api::{GROUP, NodeName, ObjectKey, Phase, Uid},
     cluster::events::{Happening, Regarding, Severity},
     fleet::{
-        records::{HandoffRecord, PodRecord},
-        view::{ClaimReason, Claimant, ComponentView, FleetView},
+        records::HandoffRecord,
+        view::{ClaimReason, ComponentView, FleetView},
     },
     handoff::{
-        action::Subject,
+        action::{Action, Op, Subject},
         verdict::{Blocker, BlockerKind, Verdict},
     },
 };
@@ -28,9 +28,9 @@ const MARKS: [SignedDuration; 5] = [
     SignedDuration::from_hours(24),
 ];
 
-/// What the new picture has to tell that the old one had not. Nothing before both are complete: at its start a process would tell
-/// everything again. The notes hold no durations: equal moments are counted on one Event.
-pub fn announcements(old: &Picture, new: &Picture) -> Vec<Happening> {
+/// What has happened to handoffs and components from the old picture to the new one. Nothing before both are complete: at its start a
+/// process would tell everything again. The notes hold no durations: equal moments are counted on one Event.
+pub fn moments(old: &Picture, new: &Picture) -> Vec<Happening> {
     if !old.fleet.synced || !new.fleet.synced {
         return Vec::new();
     }
@@ -38,7 +38,6 @@ pub fn announcements(old: &Picture, new: &Picture) -> Vec<Happening> {
     for (before, after) in changed(&old.fleet, &new.fleet) {
         phases(&mut out, &new.fleet, before, after);
         ends(&mut out, &new.fleet, before, after);
-        evictions(&mut out, &old.fleet, &new.fleet, before, after);
     }
     for (key, component) in &new.fleet.components {
         let before = old.fleet.components.get(key);
@@ -46,11 +45,10 @@ pub fn announcements(old: &Picture, new: &Picture) -> Vec<Happening> {
             component_troubles(&mut out, before.map(|before| &**before), component);
         }
     }
-    blockers(&mut out, old, new);
     out
 }
 
-/// Handoffs of the new fleet that are not what they were; one that was not there before has no `before`.
+/// Handoffs of the new fleet that are not what they were; one that was not there before has no `before`, and all of it is new.
 pub(super) fn changed<'a>(
     old: &'a FleetView,
     new: &'a FleetView,
@@ -68,13 +66,13 @@ pub(super) fn changed<'a>(
 fn phases(out: &mut Vec<Happening>, fleet: &FleetView, before: Option<&HandoffRecord>, after: &HandoffRecord) {
     let steps = before.map(|before| &before.status.steps[..]).unwrap_or_default();
     let known = |phase: Phase, started: &str| steps.iter().any(|step| step.phase == phase && step.started_at == started);
-    let mut first = before.is_some_and(|before| before.status.run.is_none()) && after.status.run.is_some();
+    // The run is written once per attempt, before the first write to the node.
+    let begun = |handoff: &HandoffRecord| handoff.status.run.as_ref().map(|run| run.started_at.clone());
+    if begun(after).is_some() && before.and_then(begun) != begun(after) {
+        let note = format!("{} begins: {}", named(after), journey(after));
+        out.extend(on_node(fleet, after, Severity::Normal, "HandoffStarted", "Start", &note));
+    }
     for step in after.status.steps.iter().filter(|step| !known(step.phase, &step.started_at)) {
-        if first && step.phase > Phase::Preflight {
-            first = false;
-            let note = format!("{} begins: {}", named(after), journey(after));
-            out.extend(on_node(fleet, after, Severity::Normal, "HandoffStarted", "Start", &note));
-        }
         let note = format!("{}: {}", step.phase, journey(after));
         out.push(on_handoff(after, Severity::Normal, step.phase.as_str(), "EnterPhase", &note));
     }
@@ -84,7 +82,7 @@ fn ends(out: &mut Vec<Happening>, fleet: &FleetView, before: Option<&HandoffReco
     let phase = after.status.phase;
     let was = before.map(|before| (before.status.phase, before.status.history.len()));
     let is = (phase, after.status.history.len());
-    if !phase.is_ended() || was.is_none() || was == Some(is) {
+    if !phase.is_ended() || was == Some(is) {
         return;
     }
     let (severity, word, action) = match phase {
@@ -101,40 +99,32 @@ fn ends(out: &mut Vec<Happening>, fleet: &FleetView, before: Option<&HandoffReco
     out.extend(on_node(fleet, after, severity, word, action, &format!("{}: {note}", named(after))));
 }
 
-fn evictions(out: &mut Vec<Happening>, old: &FleetView, new: &FleetView, before: Option<&HandoffRecord>, after: &HandoffRecord) {
-    let known = before.map(|before| &before.status.evicted[..]).unwrap_or_default();
-    for uid in after.status.evicted.iter().filter(|uid| !known.contains(uid)) {
-        let found = [new, old].into_iter().find_map(|fleet| pod_on(fleet, after, uid));
-        // A pod that neither picture shows is gone; its Event would be about nothing.
-        let Some((pod, why)) = found else { continue };
-        let why = why.map(|why| format!(" The pod {}.", claims(&why))).unwrap_or_default();
-        let note = format!("evicted for {} ({}).{why}", named(after), journey(after));
-        out.push(Happening {
+/// Pods whose eviction was accepted, from the action that asked for it: the pods themselves may be gone in the next picture.
+pub fn evicted(view: &FleetView, subject: &Subject, action: &Action, executed: &Executed) -> Vec<Happening> {
+    let (Subject::Occupancy { component, node }, Op::Evict { .. } | Op::DeletePod(_)) = (subject, &action.op) else {
+        return Vec::new();
+    };
+    let Some(occupancy) = view.node(node).and_then(|view| view.components.get(component)) else { return Vec::new() };
+    let accepted = executed.results.iter().filter(|done| done.written.is_applied());
+    let told = accepted.filter_map(|done| done.pod.as_ref()).filter_map(|pod| {
+        // Loader and unload pods are deleted too; only who holds the device is told about.
+        let claimant = occupancy.claimants.iter().find(|claimant| claimant.pod.meta.uid == pod.uid)?;
+        let of = occupancy.handoff.as_ref().map(|handoff| format!(" for {} ({})", named(handoff), journey(handoff)));
+        Some(Happening {
             regarding: Regarding {
                 api_version: "v1",
                 kind: "Pod",
                 namespace: pod.key.namespace.to_string(),
                 name: pod.key.name.to_string(),
-                uid: pod.meta.uid.clone(),
+                uid: pod.uid.clone(),
             },
             severity: Severity::Normal,
             reason: "Evicted".to_owned(),
             action: "Evict".to_owned(),
-            note,
-        });
-    }
-}
-
-fn pod_on(fleet: &FleetView, handoff: &HandoffRecord, uid: &str) -> Option<(Arc<PodRecord>, Option<ClaimReason>)> {
-    let spec = handoff.spec.as_ref().ok()?;
-    let node = fleet.node(&NodeName::from(spec.node.as_str()))?;
-    let component = ObjectKey::new(handoff.key.namespace.clone(), spec.component.as_str());
-    let claimants = node.components.get(&component).map(|occupancy| &occupancy.claimants[..]).unwrap_or_default();
-    let is = |claimant: &&Claimant| claimant.pod.meta.uid == *uid;
-    if let Some(claimant) = claimants.iter().find(is) {
-        return Some((claimant.pod.clone(), Some(claimant.why.clone())));
-    }
-    node.pods.iter().find(|pod| pod.meta.uid == *uid).map(|pod| (pod.clone(), None))
+            note: format!("evicted{}. The pod {}.", of.unwrap_or_default(), claims(&claimant.why)),
+        })
+    });
+    told.collect()
 }
 
 fn claims(why: &ClaimReason) -> String {
@@ -194,7 +184,12 @@ fn marks(kind: BlockerKind) -> Option<&'static [SignedDuration]> {
     }
 }
 
-fn blockers(out: &mut Vec<Happening>, old: &Picture, new: &Picture) {
+/// Blockers that have come to a mark from the old picture to the new one. It looks at every verdict: not to be asked for each picture.
+pub fn lasting(old: &Picture, new: &Picture) -> Vec<Happening> {
+    let mut out = Vec::new();
+    if !old.fleet.synced || !new.fleet.synced {
+        return out;
+    }
     for (subject, verdict) in new.verdicts.iter() {
         let Verdict::Wait(wait) = verdict else { continue };
         let before = match old.verdicts.get(&subject) {
@@ -208,6 +203,7 @@ fn blockers(out: &mut Vec<Happening>, old: &Picture, new: &Picture) {
             }
         }
     }
+    out
 }
 
 /// Whether it has come to a mark since it was last looked at.
@@ -315,10 +311,9 @@ fn journey(handoff: &HandoffRecord) -> String {
 
 /// Phases that a handoff has left between two pictures, with how long it was in each.
 pub(super) fn left(before: Option<&HandoffRecord>, after: &HandoffRecord) -> Vec<(Phase, f64)> {
-    // Whoever sees a handoff for the first time did not see it leave anything.
-    let Some(before) = before else { return Vec::new() };
+    let known = before.map(|before| &before.status.steps[..]).unwrap_or_default();
     let finished: BTreeMap<(Phase, &str), bool> =
-        before.status.steps.iter().map(|step| ((step.phase, step.started_at.as_str()), step.finished_at.is_some())).collect();
+        known.iter().map(|step| ((step.phase, step.started_at.as_str()), step.finished_at.is_some())).collect();
     let mut left = Vec::new();
     for step in &after.status.steps {
         let Some(end) = &step.finished_at else { continue };

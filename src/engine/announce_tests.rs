@@ -3,9 +3,16 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::{
     api::handoff::{Ended, Reason, Run, RunPolicy, Step},
-    engine::picture::{LeadershipView, Mode},
+    cluster::Written,
+    engine::{
+        execute::Done,
+        picture::{LeadershipView, Mode},
+    },
     fleet::build::*,
-    handoff::verdict::{ObjectRef, Wait},
+    handoff::{
+        action::{Evidence, PodRef},
+        verdict::{ObjectRef, Wait},
+    },
 };
 
 const GPU: &str = "drivers/gpu";
@@ -39,10 +46,8 @@ fn picture(fleet: &mut FleetBuilder, now: i64, verdicts: Vec<(Subject, Verdict)>
 }
 
 fn told(old: &Picture, new: &Picture) -> Vec<String> {
-    announcements(old, new)
-        .into_iter()
-        .map(|it| format!("{} {} {:?} {}: {}", it.regarding.kind, it.regarding.name, it.severity, it.reason, it.note))
-        .collect()
+    let all = moments(old, new).into_iter().chain(lasting(old, new));
+    all.map(|it| format!("{} {} {:?} {}: {}", it.regarding.kind, it.regarding.name, it.severity, it.reason, it.note)).collect()
 }
 
 fn waiting(kind: BlockerKind, since: i64) -> Vec<(Subject, Verdict)> {
@@ -71,27 +76,22 @@ fn a_handoff_is_told_from_its_start_to_its_end() {
         status.run = Some(run());
         status.steps =
             vec![step(Phase::Preflight, 5, Some(7)), step(Phase::Cordoning, 7, Some(9)), step(Phase::Draining, 9, None)];
-        status.evicted = vec!["uid-Pod-shop/train-0".into(), "long-gone".into()];
     }));
     let draining = picture(&mut fleet, 10, Vec::new());
     let journey = "drivers/gpu from 1 to 2 on node n1, attempt 1";
     assert_eq!(
         told(&queued, &draining),
         [
-            format!("NodeHandoff gpu.n1 Normal Preflight: Preflight: {journey}"),
             format!("Node n1 Normal HandoffStarted: NodeHandoff drivers/gpu.n1 begins: {journey}"),
+            format!("NodeHandoff gpu.n1 Normal Preflight: Preflight: {journey}"),
             format!("NodeHandoff gpu.n1 Normal Cordoning: Cordoning: {journey}"),
             format!("NodeHandoff gpu.n1 Normal Draining: Draining: {journey}"),
-            format!(
-                "Pod train-0 Normal Evicted: evicted for NodeHandoff drivers/gpu.n1 ({journey}). The pod holds 1 of vendor.com/gpu."
-            ),
         ]
     );
     assert_eq!(told(&draining, &draining), Vec::<String>::new());
     fleet.put(handoff(GPU, "n1").phase(Phase::Failed, at(99)).status(|status| {
         status.run = Some(run());
         status.steps = vec![step(Phase::Draining, 9, Some(99))];
-        status.evicted = vec!["uid-Pod-shop/train-0".into()];
         let reason = Reason { word: "DeadlineExceeded".into(), message: "Draining took longer than 15m".into() };
         status.reason = Some(reason.clone());
         status.history = vec![Ended {
@@ -111,6 +111,30 @@ fn a_handoff_is_told_from_its_start_to_its_end() {
             format!("Node n1 Warning HandoffFailed: NodeHandoff drivers/gpu.n1: {why}"),
         ]
     );
+}
+
+#[test]
+fn an_accepted_eviction_is_told_on_its_pod_and_a_refused_one_is_not() {
+    let mut fleet = world();
+    fleet.put(pod("shop/train-1").on("n1").claims("vendor.com/gpu", 2).owned_by("ReplicaSet", "train"));
+    fleet.put(handoff(GPU, "n1").phase(Phase::Draining, at(9)).status(|status| status.run = Some(run())));
+    let view = fleet.project(at(10));
+    let subject = Subject::Occupancy { component: key(GPU), node: "n1".into() };
+    let done = |name: &str, written| Done {
+        pod: Some(PodRef { key: key(name), uid: format!("uid-Pod-{name}").as_str().into() }),
+        written,
+    };
+    let results = vec![
+        done("shop/train-0", Written::Applied(None)),
+        done("shop/train-1", Written::Conflict { message: String::new() }),
+        done("shop/other", Written::Applied(None)),
+    ];
+    let action =
+        Action { op: Op::Evict { pods: Vec::new(), grace_seconds: None }, evidence: Evidence::Fresh, why: String::new() };
+    let told = evicted(&view, &subject, &action, &Executed { results });
+    let told: Vec<_> = told.iter().map(|it| (it.regarding.name.as_str(), it.note.as_str())).collect();
+    let note = "evicted for NodeHandoff drivers/gpu.n1 (drivers/gpu from 1 to 2 on node n1, attempt 1). The pod holds 1 of vendor.com/gpu.";
+    assert_eq!(told, [("train-0", note)]);
 }
 
 #[test]
@@ -198,7 +222,7 @@ fn phases_are_measured_when_they_are_left_and_never_twice() {
     ]);
     assert_eq!(left(Some(&before), &after), [(Phase::Cordoning, 3.0), (Phase::Draining, 60.0)]);
     assert_eq!(left(Some(&after), &after), []);
-    assert_eq!(left(None, &after), []);
+    assert_eq!(left(None, &after).len(), 3, "made and got on between two pictures");
     let garbage =
         record(vec![Step { phase: Phase::Draining, started_at: "yesterday".into(), finished_at: Some("today".into()) }]);
     assert_eq!(left(Some(&before), &garbage), []);

@@ -31,11 +31,18 @@ pub struct Probes {
     /// Kubernetes Events are published; not so in a default one.
     pub announces: bool,
     events: Arc<OnceLock<Events>>,
-    /// The picture up to which everything was told.
-    told: Arc<Mutex<Option<Picture>>>,
+    told: Arc<Mutex<Option<Told>>>,
 }
 
-/// Pictures come in bursts; they are compared at most this often.
+/// Up to where everything was told.
+#[derive(Debug)]
+struct Told {
+    last: Picture,
+    /// When all verdicts were last looked at.
+    looked: Picture,
+}
+
+/// Pictures come in bursts; all verdicts are looked at no more often than this.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
 impl Probes {
@@ -66,6 +73,9 @@ impl Probes {
     /// An action has come to its end: one line of the log, and its counts.
     pub fn acted(&self, view: &FleetView, subject: &Subject, action: &Action, executed: &Executed, took: Duration) {
         self.recorded.acted(action, executed);
+        if let Some(events) = self.events.get() {
+            announce::evicted(view, subject, action, executed).into_iter().for_each(|happening| events.tell(happening));
+        }
         let (component, node) = names(subject);
         let phase = phase(view, subject);
         let (op, why, outcome) = (action.op.word(), action.why.as_str(), outcome(executed));
@@ -81,29 +91,32 @@ impl Probes {
         }
     }
 
-    /// A new picture: tells what it has that the last one told had not.
+    /// A new picture: tells what it has that the last one had not.
     pub fn pictured(&self, picture: &Picture) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(before) = told.as_ref() else {
-            *told = Some(picture.clone());
+        let Some(Told { last, looked }) = told.as_mut() else {
+            *told = Some(Told { last: picture.clone(), looked: picture.clone() });
             return;
         };
-        leadership(before, picture);
-        let soon = picture.fleet.now.duration_since(before.fleet.now) < PAUSE;
-        if soon && before.leadership == picture.leadership && before.fleet.synced == picture.fleet.synced {
-            return;
-        }
-        if before.fleet.synced != picture.fleet.synced {
+        leadership(last, picture);
+        if last.fleet.synced != picture.fleet.synced {
             tracing::info!(synced = picture.fleet.synced, nodes = picture.fleet.nodes.len(), "everything needed has been listed");
         }
+        let look = picture.fleet.now.duration_since(looked.fleet.now) >= PAUSE;
         // Who leads tells; the others would tell the same again.
-        if picture.leadership.ours && before.fleet.synced {
-            self.changes(before, picture);
+        if picture.leadership.ours && last.fleet.synced {
+            self.changes(last, picture);
             if let Some(events) = self.events.get() {
-                announce::announcements(before, picture).into_iter().for_each(|happening| events.tell(happening));
+                announce::moments(last, picture).into_iter().for_each(|happening| events.tell(happening));
+                if look {
+                    announce::lasting(looked, picture).into_iter().for_each(|happening| events.tell(happening));
+                }
             }
         }
-        *told = Some(picture.clone());
+        if look {
+            *looked = picture.clone();
+        }
+        *last = picture.clone();
     }
 
     fn changes(&self, before: &Picture, picture: &Picture) {
@@ -116,7 +129,7 @@ impl Probes {
             if was == Some(is) {
                 continue;
             }
-            if is.is_ended() && old.is_some() {
+            if is.is_ended() {
                 self.recorded.ended(&component, is);
             }
             let node = new.spec.as_ref().map(|spec| spec.node.as_str()).unwrap_or_default();

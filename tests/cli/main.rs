@@ -4,5 +4,7 @@ mod bad_input;
 mod cluster;
 mod help;
 mod pipes;
+mod reconcile;
 mod run;
 mod served;
+mod simulated;
