@@ -73,6 +73,8 @@ pub(super) struct Dirty {
     pub required_labels: bool,
     pub daemon_sets: BTreeSet<ObjectKey>,
     pub budgets: BTreeSet<ObjectKey>,
+    /// Budgets whose pods have to be found.
+    pub members: BTreeSet<ObjectKey>,
     pub handoffs: BTreeSet<ObjectKey>,
     /// Pods that are gone, and had ended before.
     pub ended: BTreeSet<Uid>,
@@ -161,8 +163,10 @@ impl Fleet {
         self.dirty
             .ended
             .extend(old.iter().filter(|pod| uid != Some(&pod.meta.uid) && pod.has_ended()).map(|pod| pod.meta.uid.clone()));
-        let budgets = self.stores.budgets.in_namespace(&key.namespace);
-        let concerned = self.index.pod(old.as_ref(), new.as_ref(), budgets);
+        let labels = [&old, &new].into_iter().flatten().map(|pod| &pod.labels);
+        let budgets = labels.flat_map(|labels| self.index.budgets.candidates(&key.namespace, labels));
+        let budgets: BTreeMap<_, _> = budgets.filter_map(|key| Some((key.clone(), self.stores.budgets.get(key)?))).collect();
+        let concerned = self.index.pod(old.as_ref(), new.as_ref(), budgets.into_values());
         self.dirty.nodes.extend(concerned.nodes);
         self.dirty.budgets.extend(concerned.budgets);
         let unbound = |pod: &Option<Arc<PodRecord>>| pod.as_ref().is_some_and(|pod| pod.node.is_none());
@@ -239,8 +243,7 @@ impl Fleet {
         }
         let uids = [&old, &new].into_iter().flatten().map(|scale| &scale.meta.uid);
         for pod in uids.flat_map(|uid| self.index.by_owner.get(uid)) {
-            let budgets = self.stores.budgets.in_namespace(&pod.key.namespace).filter(|budget| budget.selects(pod));
-            self.dirty.budgets.extend(budgets.map(|budget| budget.key.clone()));
+            self.dirty.budgets.extend(self.index.budgets.candidates(&pod.key.namespace, &pod.labels).cloned());
         }
     }
 
@@ -251,10 +254,26 @@ impl Fleet {
         if selector(&old) == selector(&new) {
             return;
         }
-        for pod in self.stores.pods.in_namespace(&key.namespace) {
-            match &new {
-                Some(budget) if budget.selects(pod) => self.index.members.put(&key, pod),
-                _ => self.index.members.take(&key, &pod.key),
+        if let Some(old) = &old {
+            self.index.budgets.take(old);
+            self.index.members.clear(&key);
+        }
+        if let Some(new) = &new {
+            self.index.budgets.put(new);
+            self.dirty.members.insert(key);
+        }
+    }
+
+    /// Finds the pods of budgets that are new or select otherwise: one pass over each namespace, however many they are.
+    pub(super) fn find_members(&mut self, budgets: &BTreeSet<ObjectKey>) {
+        let namespaces: BTreeSet<&Str> = budgets.iter().map(|key| &key.namespace).collect();
+        for namespace in namespaces {
+            for pod in self.stores.pods.in_namespace(namespace) {
+                for key in self.index.budgets.candidates(namespace, &pod.labels).filter(|key| budgets.contains(*key)) {
+                    if self.stores.budgets.get(key).is_some_and(|budget| budget.selects(pod)) {
+                        self.index.members.put(key, pod);
+                    }
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{records::*, selector, view::IncomingReason};
+use super::{budget_index::BudgetIndex, records::*, selector, view::IncomingReason};
 use crate::api::{NodeName, ObjectKey, Uid};
 
 /// Pods sorted by key.
@@ -48,6 +48,10 @@ impl<K: Ord + Clone> PodsBy<K> {
             }
             Err(at) => pods.insert(at, pod.clone()),
         }
+    }
+
+    pub fn clear(&mut self, key: &K) {
+        self.0.remove(key);
     }
 
     pub fn take(&mut self, key: &K, pod: &ObjectKey) {
@@ -111,6 +115,7 @@ pub(super) struct Index {
     pub claims_anywhere: BTreeSet<ObjectKey>,
     pub slices_on: BTreeMap<NodeName, BTreeMap<Str, Arc<SliceRecord>>>,
     pub handoffs_on: BTreeMap<NodeName, BTreeMap<ObjectKey, Arc<HandoffRecord>>>,
+    pub budgets: BudgetIndex,
     /// Live pods that a budget selects.
     pub members: PodsBy<ObjectKey>,
 }
@@ -123,7 +128,7 @@ pub(super) struct Concerned {
 }
 
 impl Index {
-    /// A pod before and after. `budgets` are those of its namespace.
+    /// A pod before and after. `budgets` are at least those of its namespace that select it, each once.
     pub fn pod<'b>(
         &mut self,
         old: Option<&Arc<PodRecord>>,

@@ -1,5 +1,6 @@
 //! Pure: slim records of cluster objects, their indexes, and `project()` to a FleetView. No clock, no I/O, no kube client.
 
+mod budget_index;
 pub mod build;
 mod component_view;
 pub mod content;

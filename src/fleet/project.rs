@@ -273,6 +273,7 @@ impl Fleet {
     }
 
     fn project_budgets(&mut self, dirty: &Dirty, changes: &mut Changes) {
+        self.find_members(&dirty.members);
         let budgets = dirty.budgets.iter().map(|key| (key, self.stores.budgets.get(key)));
         let budgets = budgets.map(|(key, record)| (key.clone(), record.map(|record| Arc::new(self.budget(record)))));
         let known = self.projected.budgets.get();
