@@ -1,6 +1,6 @@
 //! The console on a real cluster: what it shows comes from an engine of this process, what it wants done goes to that engine.
 
-use super::{Exit, Failure, Global, connect, logging, planner};
+use super::{Exit, Failure, Global, connect, logging};
 use crate::{
     console::{self, ConsoleOptions, theme::ThemeName, write_log},
     engine::{Engine, EngineOptions, picture::Mode},
@@ -36,7 +36,7 @@ pub async fn run(global: &Global) -> Result<Exit, Failure> {
         demo: false,
         speed: 1.0,
         keymap: None,
-        planner: planner::planner(),
+        planner: console::model::default_planner(),
     })
     .await;
     engine.stop().await;

@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 
-use super::{Exit, Failure, Global, out, planner, render, text};
+use super::{Exit, Failure, Global, out, render, text};
 use crate::{
     console::{self, ConsoleOptions, theme::ThemeName, write_log},
     sim::{
@@ -111,7 +111,7 @@ fn interactive(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
         demo: true,
         speed: demo.speed,
         keymap: None,
-        planner: planner::planner(),
+        planner: console::model::default_planner(),
     }));
     match ended {
         Ok(_) => Ok(Exit::Done),

@@ -12,7 +12,6 @@ pub mod manifests;
 mod out;
 mod pictures;
 mod plan;
-pub mod planner;
 mod reconcile;
 pub mod render;
 mod session;

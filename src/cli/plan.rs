@@ -5,13 +5,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::{
-    ComponentName, Exit, Failure, Global, out, planner,
+    ComponentName, Exit, Failure, Global, out,
     render::{self, plan as shown},
     session,
 };
 use crate::{
     api::{ComponentKey, NodeName, Version},
-    console::plan::Request,
+    console::plan::{Request, from_facts},
     engine::{intent::NodeTarget, picture::Picture},
 };
 
@@ -62,7 +62,7 @@ pub fn report(
 ) -> Result<shown::Report, Failure> {
     let to = target(picture, component, to)?;
     let nodes = targets(picture, nodes)?;
-    let plan = planner::plan(picture, &Request { component: component.clone(), nodes, to: to.clone() });
+    let plan = from_facts(picture, &Request { component: component.clone(), nodes, to: to.clone() });
     Ok(shown::report(&picture.fleet.cluster.context, &component.to_string(), to.as_str(), &plan))
 }
 

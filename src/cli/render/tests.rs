@@ -10,8 +10,7 @@ use super::{
 use crate::{
     api::Phase,
     cli::Exit,
-    console::plan::{Request, from_facts},
-    engine::{intent::NodeTarget, picture::Picture},
+    console::plan::{NodePlan, Plan, PodPlan},
     fleet::view::ClaimantClass,
     handoff::verdict::{BlockerKind, ObjectRef},
 };
@@ -75,7 +74,7 @@ fn what_a_cluster_says_is_never_obeyed_by_a_terminal() {
     let report = status::report(&picture, None);
     let mut progress = progress::Progress::of(vec![asked("n1")]);
     let news = progress.news(&picture).join("\n");
-    let planned = plan::text(&plan::report(evil, evil, evil, &planned(&picture, "n1")));
+    let planned = plan::text(&plan::report(evil, evil, evil, &a_plan(&[evil], evil)));
     for text in [
         status::table(&report, true),
         super::json(&report).unwrap(),
@@ -89,24 +88,42 @@ fn what_a_cluster_says_is_never_obeyed_by_a_terminal() {
     }
 }
 
-fn planned(picture: &Picture, node: &str) -> crate::console::plan::Plan {
-    let nodes = vec![NodeTarget { node: node.into(), uid: Some(node.into()) }];
-    from_facts(picture, &Request { component: gpu(), nodes, to: "2.0".into() })
+fn a_plan(refusals: &[&str], evil: &str) -> Plan {
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    let pod = PodPlan {
+        name: format!("work/train-0{evil}"),
+        uid: "u".into(),
+        why: "holds 2 vendor.example/gpu".into(),
+        what: "evicted".into(),
+        stays: false,
+    };
+    let node = NodePlan {
+        node: "n2".into(),
+        from: Some("1.0".into()),
+        pods: vec![pod],
+        budgets: vec!["work/train: 2 healthy, 2 needed, 0 may go of 2".into()],
+        steps: words(&["close the node for new pods", "evict 1 claimant"]),
+        refusals: words(refusals),
+        warnings: vec![format!("image x is not there yet{evil}")],
+    };
+    Plan { nodes: vec![node], refusals: Vec::new(), warnings: Vec::new() }
 }
 
 #[test]
 fn a_plan_lists_pods_and_steps() {
-    let picture = fleet().picture();
-    let report = plan::report("context lab", "kmods/gpu", "2.0", &planned(&picture, "n2"));
+    let report = plan::report("context lab", "kmods/gpu", "2.0", &a_plan(&[], ""));
     assert!(!report.refused);
     assert_snapshot!(plan::text(&report));
 }
 
 #[test]
 fn a_refused_plan_gives_every_reason_at_once() {
-    let picture =
-        fleet().claimant("n2", "static", ClaimantClass::Mirror).claimant("n2", "bare", ClaimantClass::Unmanaged).picture();
-    let report = plan::report("context lab", "kmods/gpu", "2.0", &planned(&picture, "n2"));
+    let report = plan::report(
+        "context lab",
+        "kmods/gpu",
+        "2.0",
+        &a_plan(&["Pod work/static is static", "Pod work/bare has no controller"], ""),
+    );
     assert!(report.refused);
     assert_snapshot!(plan::refusals(&report));
 }
