@@ -14,6 +14,7 @@ mod likeness;
 mod policy;
 mod queue;
 mod read_only;
+mod restart;
 mod rim;
 mod roles;
 mod rules;
