@@ -104,12 +104,17 @@ pub fn evicted(view: &FleetView, subject: &Subject, action: &Action, executed: &
     let (Subject::Occupancy { component, node }, Op::Evict { .. } | Op::DeletePod(_)) = (subject, &action.op) else {
         return Vec::new();
     };
-    let Some(occupancy) = view.node(node).and_then(|view| view.components.get(component)) else { return Vec::new() };
+    let occupancy = view.node(node).and_then(|view| view.components.get(component));
+    let handoff = occupancy.and_then(|occupancy| occupancy.handoff.as_ref());
+    let of = handoff.map(|handoff| format!(" for {} ({})", named(handoff), journey(handoff))).unwrap_or_default();
     let accepted = executed.results.iter().filter(|done| done.written.is_applied());
     let told = accepted.filter_map(|done| done.pod.as_ref()).filter_map(|pod| {
+        let claimants = occupancy.map(|occupancy| &occupancy.claimants[..]).unwrap_or_default();
+        let why = claimants.iter().find(|claimant| claimant.pod.meta.uid == pod.uid).map(|it| claims(&it.why));
         // Loader and unload pods are deleted too; only who holds the device is told about.
-        let claimant = occupancy.claimants.iter().find(|claimant| claimant.pod.meta.uid == pod.uid)?;
-        let of = occupancy.handoff.as_ref().map(|handoff| format!(" for {} ({})", named(handoff), journey(handoff)));
+        if why.is_none() && !matches!(action.op, Op::Evict { .. }) {
+            return None;
+        }
         Some(Happening {
             regarding: Regarding {
                 api_version: "v1",
@@ -121,7 +126,7 @@ pub fn evicted(view: &FleetView, subject: &Subject, action: &Action, executed: &
             severity: Severity::Normal,
             reason: "Evicted".to_owned(),
             action: "Evict".to_owned(),
-            note: format!("evicted{}. The pod {}.", of.unwrap_or_default(), claims(&claimant.why)),
+            note: format!("evicted{of}.{}", why.map(|why| format!(" The pod {why}.")).unwrap_or_default()),
         })
     });
     told.collect()

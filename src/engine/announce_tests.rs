@@ -127,14 +127,18 @@ fn an_accepted_eviction_is_told_on_its_pod_and_a_refused_one_is_not() {
     let results = vec![
         done("shop/train-0", Written::Applied(None)),
         done("shop/train-1", Written::Conflict { message: String::new() }),
-        done("shop/other", Written::Applied(None)),
+        done("shop/newer", Written::Applied(None)),
     ];
-    let action =
-        Action { op: Op::Evict { pods: Vec::new(), grace_seconds: None }, evidence: Evidence::Fresh, why: String::new() };
-    let told = evicted(&view, &subject, &action, &Executed { results });
-    let told: Vec<_> = told.iter().map(|it| (it.regarding.name.as_str(), it.note.as_str())).collect();
-    let note = "evicted for NodeHandoff drivers/gpu.n1 (drivers/gpu from 1 to 2 on node n1, attempt 1). The pod holds 1 of vendor.com/gpu.";
-    assert_eq!(told, [("train-0", note)]);
+    let told = |op, results| -> Vec<String> {
+        let action = Action { op, evidence: Evidence::Fresh, why: String::new() };
+        let told = evicted(&view, &subject, &action, &Executed { results });
+        told.iter().map(|it| format!("{}: {}", it.regarding.name, it.note)).collect()
+    };
+    let of = "for NodeHandoff drivers/gpu.n1 (drivers/gpu from 1 to 2 on node n1, attempt 1).";
+    let first = format!("train-0: evicted {of} The pod holds 1 of vendor.com/gpu.");
+    assert_eq!(told(Op::Evict { pods: Vec::new(), grace_seconds: None }, results), [first, format!("newer: evicted {of}")]);
+    let loader = done("drivers/gpu-loader-1", Written::Applied(None));
+    assert_eq!(told(Op::DeletePod(loader.pod.clone().unwrap()), vec![loader]), Vec::<String>::new());
 }
 
 #[test]

@@ -188,3 +188,26 @@ fn object(op: &Op) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Engine, EngineOptions, heartbeat::LIMIT, picture::Mode};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_loop_goes_round_though_no_server_ever_answers() {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            std::future::pending::<Result<http::Response<kube::client::Body>, tower::BoxError>>().await
+        });
+        let cluster = Cluster::over(kube::Client::new(service, "default"), false, "test", "http://test");
+        let probes = Probes::announcing();
+        let options = EngineOptions { mode: Mode::Engine, probes: probes.clone(), ..EngineOptions::default() };
+        let engine = Engine::start(cluster, options);
+        tokio::time::sleep(LIMIT * 10).await;
+        assert!(probes.heartbeat.is_alive(), "{:?}", probes.heartbeat.age());
+        assert!(probes.heartbeat.turns() >= 60, "{}", probes.heartbeat.turns());
+        engine.abort();
+        tokio::time::sleep(LIMIT * 2).await;
+        assert!(!probes.heartbeat.is_alive());
+    }
+}

@@ -26,7 +26,10 @@ use crate::{
         lease::{Config as LeaseConfig, Keeper},
         watch::{Board, Pace, Signal, Watches},
     },
-    fleet::event::{Kind, Record},
+    fleet::{
+        event::{Kind, Record},
+        view::FleetView,
+    },
     handoff::action::{Action, Evidence, Subject},
 };
 
@@ -166,6 +169,8 @@ struct Finished {
     action: Action,
     end: End,
     took: Duration,
+    /// What the first look saw.
+    view: Arc<FleetView>,
     /// Facts read on the way, newer than the watches.
     read: Vec<Record>,
 }
@@ -280,7 +285,7 @@ impl Loop {
                     Second::Other => (action, End::Other),
                     Second::Unread(why) => (action, End::Unread(why)),
                 };
-                Finished { subject, action, end, took: sent.elapsed(), read }
+                Finished { subject, action, end, took: sent.elapsed(), view, read }
             }));
         }
     }
@@ -342,7 +347,7 @@ impl Loop {
         let (subject, action) = (&finished.subject, &finished.action);
         match finished.end {
             End::Sent(executed) => {
-                self.options.probes.acted(&self.brain.view(), subject, action, &executed, finished.took);
+                self.options.probes.acted(&finished.view, subject, action, &executed, finished.took);
                 self.brain.learn(subject, action, executed, now);
             }
             End::Other => {

@@ -5,11 +5,13 @@ use std::{
     path::{Path, PathBuf},
     sync::mpsc,
     thread::JoinHandle,
+    time::Duration,
 };
 
 use lockkeeper::{
     cli::manifests::{Manifests, RoleName, render},
     sim::{
+        actors::KubeletOptions,
         apiserver::{ApiServer, Identity},
         people::hands::Hands,
         scenarios::{
@@ -51,7 +53,9 @@ impl Simulated {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                let world = World::start(&WorldOptions::new(1), &objects);
+                // Quick machines: what is tried here is the program, on real time. Proofs wait for a node's next heartbeat.
+                let kubelets = KubeletOptions { lease_interval: Duration::from_secs(1), ..KubeletOptions::quick() };
+                let world = World::start(&WorldOptions { kubelets, ..WorldOptions::new(1) }, &objects);
                 world.api.enforce_rbac(true);
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
                 let account = Identity::service_account("reconciler", "lockkeeper-system", "lockkeeper");
