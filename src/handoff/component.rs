@@ -188,9 +188,9 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
         condition("Invalid", invalid.is_some(), yes_no(invalid.is_some(), "Refused", "Accepted"), invalid.unwrap_or_else(|| "nothing speaks against it".to_owned())),
         condition(
             "FailureBudgetSpent",
-            tally.failed >= failures,
-            yes_no(tally.failed >= failures, "TooManyFailures", "WithinBudget"),
-            format!("{} failed, maxFailures is {failures}", tally.failed),
+            tally.failures >= failures,
+            yes_no(tally.failures >= failures, "TooManyFailures", "WithinBudget"),
+            format!("{} failed, maxFailures is {failures}", tally.failures),
         ),
         condition("Anomaly", anomalous, yes_no(anomalous, "NeedsRepair", "None"), yes_no(anomalies.is_empty(), "none", "").to_owned() + &anomalies.join("; ")),
     ];

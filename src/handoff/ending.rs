@@ -226,6 +226,14 @@ pub(super) fn ended(f: &Facts<'_>) -> Verdict {
             return verdict;
         }
     }
+    if f.phase() == Phase::Failed && f.is_by_label() && start::runs_target(f) {
+        let proof = format!(
+            "{} runs {} after all: somebody made room for it",
+            f.node.name,
+            f.desired().map(Version::as_str).unwrap_or_default()
+        );
+        return Transition::new(f).edit(|status| status.reason = None).end(Phase::Done).put(Evidence::Fresh, proof);
+    }
     if f.spec().is_some_and(|spec| spec.action == HandoffAction::Leave)
         && f.phase() != Phase::Done
         && let Some(verdict) = leave(f)

@@ -475,7 +475,12 @@ fn node_gone(f: &Facts<'_>) -> Verdict {
 
 /// On a deadline: Failed, with the choices named; never a silent force.
 fn overdue(f: &Facts<'_>, verdict: Verdict) -> Verdict {
-    let Some(limit) = phases::deadline(&start::policy(f), f.phase()) else { return verdict };
+    let policy = start::policy(f);
+    let Some(mut limit) = phases::deadline(&policy, f.phase()) else { return verdict };
+    // Who moves the label drains the node: that takes place in this phase.
+    if f.is_by_label() && f.phase() == Phase::StoppingPlugin {
+        limit.0 += phases::deadline(&policy, Phase::Draining).unwrap_or_default().0;
+    }
     let at = f.phase_since().checked_add(limit.signed()).unwrap_or(Timestamp::MAX);
     let moves_on = |action: &Action| matches!(&action.op, Op::PutHandoffStatus { status, .. } if status.phase != f.phase());
     match verdict {

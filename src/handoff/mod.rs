@@ -15,6 +15,7 @@ pub mod lease;
 pub mod observed;
 pub mod patch;
 pub mod phases;
+pub mod plan;
 pub mod preflight;
 pub mod queue;
 pub mod rollout;

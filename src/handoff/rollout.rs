@@ -29,10 +29,10 @@ pub fn stopped(component: &ComponentView, tally: &Tally, now: Timestamp) -> Opti
             None,
         ));
     }
-    (tally.failed >= rollout.max_failures).then(|| {
+    (tally.failures >= rollout.max_failures).then(|| {
         let message = format!(
             "{} handoffs have failed and maxFailures is {}: nothing new starts until one of them is tried again, rolled back or left (action Leave, then delete it)",
-            tally.failed, rollout.max_failures
+            tally.failures, rollout.max_failures
         );
         (blocker(component, BlockerKind::FailureBudgetSpent, message, now), None)
     })

@@ -161,6 +161,8 @@ pub struct Tally {
     pub running: u32,
     pub blocked: u32,
     pub failed: u32,
+    /// Those of them that spend the failure budget: a label that nobody drained for is no sign of a bad version.
+    pub failures: u32,
     pub unknown: u32,
     pub occupied: u32,
     pub foreign: u32,
@@ -188,7 +190,10 @@ impl Tally {
             Standing::Idle => {}
             Standing::Queued { .. } => self.queued += 1,
             Standing::Running => self.running += 1,
-            Standing::Failed => self.failed += 1,
+            Standing::Failed => {
+                self.failed += 1;
+                self.failures += u32::from(it.kind != Kind::Label);
+            }
         }
         self.blocked += u32::from(it.blocked);
         self.unknown += u32::from(it.unknown);

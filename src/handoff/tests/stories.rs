@@ -537,3 +537,21 @@ fn g14_a_restart_does_not_skip_what_is_waited_for() {
         world.restart();
     }
 }
+
+#[test]
+fn a_label_that_waited_too_long_is_followed_all_the_same_and_spends_no_failure_budget() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claimant("shop/train-0", "n1");
+    world.edit_label("n1", Role::Desired, Some("2"));
+    world.ticks(20 * 60);
+    assert_eq!(world.phase("n1"), Phase::StoppingPlugin);
+    world.ticks(6 * 60);
+    assert_eq!(world.phase("n1"), Phase::Failed);
+    assert!(world.runs("n1", "1") || world.label("n1", Role::Plugin).as_deref() == Some("1"));
+    world.ask("n2", "2");
+    world.until_phase("n2", Phase::Done);
+    world.delete(&key("shop/train-0"));
+    world.until_phase("n1", Phase::Done);
+    assert!(world.runs("n1", "2"));
+    world.at_rest();
+}

@@ -282,5 +282,57 @@ fn what_holds_a_rollout_back() {
     };
     assert_eq!(stopped(Tally::default(), false), None);
     assert_eq!(stopped(Tally::default(), true).as_deref(), Some("Paused"));
-    assert_eq!(stopped(Tally { failed: 1, ..Tally::default() }, false).as_deref(), Some("FailureBudgetSpent"));
+    assert_eq!(stopped(Tally { failures: 1, ..Tally::default() }, false).as_deref(), Some("FailureBudgetSpent"));
+}
+
+#[test]
+fn the_plan_names_each_write_in_its_order() {
+    use crate::handoff::plan;
+    let told = |node: NodeBuilder, pods: Vec<PodBuilder>| -> Vec<String> {
+        let mut fleet = fleet().with(component(GPU).version("2").made("1").made("2")).with(node).with(handoff(GPU, "n1"));
+        for pod in pods {
+            fleet.put(pod);
+        }
+        let view = fleet.project(at(0));
+        let (key, observed) = (key(GPU), Observed::default());
+        let context = Context { lease_held: false, epoch: 0, identity: "".into(), cluster_max_unavailable: 1, read_only: true };
+        let node: &NodeView = &view.nodes[0];
+        let facts = Facts {
+            now: view.now,
+            key: &key,
+            component: &view.components[&key],
+            node,
+            occupancy: &node.components[&key],
+            slot: None,
+            others: &[],
+            admission: None,
+            budgets: &view.budgets,
+            observed: &observed,
+            context: &context,
+            stale: None,
+        };
+        plan::writes(&facts).into_iter().map(|it| format!("{} {}", it.phase, it.object)).collect()
+    };
+    let phases = |lines: &[String]| lines.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
+    let full = told(node("n1").runs(GPU, "1").allocatable(RESOURCE, 4), vec![claimant(), loader("1"), plugin("1")]);
+    assert_eq!(
+        phases(&full),
+        [
+            "Cordoning",
+            "Draining",
+            "StoppingPlugin",
+            "Unloading",
+            "Unloading",
+            "Unloading",
+            "Unloading",
+            "Loading",
+            "StartingPlugin",
+            "Verifying",
+            "Uncordoning"
+        ]
+    );
+    assert!(full.iter().any(|line| line.starts_with("Unloading Pod ns/gpu-unload-")), "{full:#?}");
+    assert_eq!(phases(&told(node("n1"), Vec::new())), ["Loading", "StartingPlugin", "Verifying", "Uncordoning"]);
+    let current = told(node("n1").runs(GPU, "2").allocatable(RESOURCE, 4), vec![loader("2"), plugin("2")]);
+    assert!(current.is_empty(), "{current:?}");
 }
