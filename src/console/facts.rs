@@ -228,6 +228,16 @@ pub fn row_key(component: &ComponentKey, node: &NodeView) -> RowKey {
     RowKey { component: component.clone(), node: node.name.clone(), uid }
 }
 
+/// `Pod ns/name: what of it`; many messages name their object themselves.
+pub fn of_object(object: &str, message: &str) -> String {
+    let name = object.rsplit(' ').next().unwrap_or(object);
+    if object.is_empty() || message.starts_with(object) || message.starts_with(name) {
+        message.to_owned()
+    } else {
+        format!("{object}: {message}")
+    }
+}
+
 /// RFC 3339 as the API objects have it.
 pub fn time(text: &str) -> Option<Timestamp> {
     text.parse().ok()

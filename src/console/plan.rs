@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::facts::Facts;
+use super::facts::{self, Facts};
 use crate::{
     api::{ComponentKey, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Uid, Version, handoff::HandoffAction},
     drain::{budget, order::Outlook},
@@ -161,7 +161,7 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
         stale: None,
     };
     for blocker in preflight::refusals(&judged) {
-        let text = format!("{}: {}", blocker.object, blocker.message);
+        let text = facts::of_object(&blocker.object.to_string(), &blocker.message);
         let list = match blocker.kind {
             // A node that does not answer now, or that others have in their hands, may be free when its turn comes.
             BlockerKind::NodeNotReady | BlockerKind::ForeignMaintenance => &mut plan.warnings,

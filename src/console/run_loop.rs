@@ -236,6 +236,7 @@ where
             Effect::Suspend => self.suspend(),
             Effect::Redraw => {
                 self.redraw = true;
+                self.soon(Duration::ZERO);
                 Ok(())
             }
             Effect::Copy(text) => {

@@ -216,6 +216,8 @@ async fn signals_suspend_and_resume_with_a_full_redraw() {
         .run(vec![(300, Event::Key(KeyEvent::new(KeyCode::Char('s'), crossterm::event::KeyModifiers::CONTROL)))], 1000, async {})
         .await;
     assert_eq!(seen.host, ["suspend", "resume"]);
+    let drawn: Vec<u128> = seen.frames.iter().map(Duration::as_millis).collect();
+    assert!(drawn.contains(&100) && drawn.contains(&200), "drawn anew after each: {drawn:?}");
     assert!(rig.user.model.messages.history().any(|message| message.text.contains("read-only file system")));
 }
 

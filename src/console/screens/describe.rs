@@ -174,7 +174,7 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
                 let word = blockers.first().map(|blocker| blocker.kind.word()).unwrap_or_default();
                 page.pair("waits for", Role::Waiting, &format!("{word}{many} for {since}"));
                 for blocker in blockers {
-                    page.pair("", Role::Text, &format!("{}: {}", blocker.object, blocker.message));
+                    page.pair("", Role::Text, &facts::of_object(&blocker.object.to_string(), &blocker.message));
                 }
             }
             if !wait.next.is_empty() {
