@@ -145,34 +145,27 @@ pub fn count(n: usize, one: &str) -> String {
     }
 }
 
-/// Orders `n2` before `n10`.
-pub fn natural(a: &str, b: &str) -> std::cmp::Ordering {
-    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
-    loop {
-        match (a.first(), b.first()) {
-            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
-                let (left, right) = (digits(a), digits(b));
-                let (l, r) = (strip_zeros(left), strip_zeros(right));
-                let order = l.len().cmp(&r.len()).then_with(|| l.cmp(r)).then(left.len().cmp(&right.len()));
-                if order.is_ne() {
-                    return order;
-                }
-                (a, b) = (a.get(left.len()..).unwrap_or_default(), b.get(right.len()..).unwrap_or_default());
-            }
-            (Some(x), Some(y)) if x == y => (a, b) = (&a[1..], &b[1..]),
-            (x, y) => return x.cmp(&y),
+/// Bytes whose order puts `n2` before `n10`: a run of digits becomes its length and its digits.
+pub fn natural_key(text: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(text.len() + 4);
+    let mut rest = text.as_bytes();
+    while let Some(first) = rest.first() {
+        if !first.is_ascii_digit() {
+            key.push(*first);
+            rest = rest.get(1..).unwrap_or_default();
+            continue;
         }
+        let end = rest.iter().position(|c| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (run, after) = rest.split_at(end);
+        let zeros = run.iter().take_while(|c| **c == b'0').count();
+        let digits = run.get(zeros..).unwrap_or_default();
+        // Sorts among other characters as a digit does.
+        key.push(b'0');
+        key.push(u8::try_from(digits.len()).unwrap_or(u8::MAX));
+        key.extend_from_slice(digits);
+        rest = after;
     }
-}
-
-fn digits(text: &[u8]) -> &[u8] {
-    let end = text.iter().position(|c| !c.is_ascii_digit()).unwrap_or(text.len());
-    text.get(..end).unwrap_or_default()
-}
-
-fn strip_zeros(digits: &[u8]) -> &[u8] {
-    let zeros = digits.iter().take_while(|c| **c == b'0').count();
-    digits.get(zeros..).unwrap_or_default()
+    key
 }
 
 #[cfg(test)]
@@ -215,7 +208,7 @@ mod tests {
     #[test]
     fn names_order_by_their_numbers() {
         let mut names = vec!["n10", "n2", "n01", "n1", "m9", "n2a"];
-        names.sort_by(|a, b| natural(a, b));
+        names.sort_by_key(|name| (natural_key(name), name.len()));
         assert_eq!(names, ["m9", "n1", "n01", "n2", "n2a", "n10"]);
     }
 

@@ -72,7 +72,24 @@ pub struct Rows {
 struct Sorted<'a> {
     standing: Standing,
     position: usize,
+    name: Vec<u8>,
     facts: Facts<'a>,
+}
+
+/// What is gathered of a component while the nodes are gone through.
+struct Group<'a> {
+    key: &'a ComponentKey,
+    progress: Progress,
+    rows: Vec<Sorted<'a>>,
+}
+
+/// The component's group; components that are gone and left something on a node get one, too.
+fn group<'g, 'a>(groups: &'g mut Vec<Group<'a>>, key: &'a ComponentKey) -> &'g mut Group<'a> {
+    let at = groups.binary_search_by(|group| group.key.cmp(key)).unwrap_or_else(|at| {
+        groups.insert(at, Group { key, progress: Progress::default(), rows: Vec::new() });
+        at
+    });
+    &mut groups[at]
 }
 
 impl Rows {
@@ -141,10 +158,11 @@ impl Rows {
             return;
         }
         self.built = wanted;
-        self.progress = picture.fleet.components.keys().map(|key| (key.clone(), Progress::default())).collect();
-        let mut groups: IndexMap<ComponentKey, Vec<Sorted<'_>>> =
-            self.progress.keys().map(|key| (key.clone(), Vec::new())).collect();
         (self.shown, self.total, self.widest) = (0, 0, (0, 0));
+        let mut groups = Vec::new();
+        for key in picture.fleet.components.keys() {
+            group(&mut groups, key);
+        }
         let places = places(picture);
         for node in picture.fleet.nodes.iter() {
             for (key, occupancy) in &node.components {
@@ -153,7 +171,8 @@ impl Rows {
                 }
                 let facts = Facts::new(picture, node, key, occupancy);
                 let standing = facts.standing();
-                count(self.progress.entry(key.clone()).or_default(), &facts, standing);
+                let group = group(&mut groups, key);
+                count(&mut group.progress, &facts, standing);
                 self.total += 1;
                 if self.only.as_ref().is_some_and(|only| only != key) || !self.filter.accepts(&facts) {
                     continue;
@@ -162,13 +181,18 @@ impl Rows {
                 let target = facts.target().map_or(0, format::width);
                 self.widest.0 = self.widest.0.max(format::width(node.name.as_str()));
                 self.widest.1 = self.widest.1.max(version).max(target);
-                let position = places.get(&(key, &node.name)).copied().unwrap_or(usize::MAX);
-                groups.entry(key.clone()).or_default().push(Sorted { standing, position, facts });
+                let position = match standing {
+                    Standing::Queued => places.get(&(key, &node.name)).copied().unwrap_or(usize::MAX),
+                    _ => usize::MAX,
+                };
+                let name = format::natural_key(node.name.as_str());
+                group.rows.push(Sorted { standing, position, name, facts });
             }
         }
+        self.progress = groups.iter().map(|group| (group.key.clone(), group.progress)).collect();
         self.items.clear();
-        for (key, mut rows) in groups {
-            if self.only.as_ref().is_some_and(|only| *only != key) {
+        for Group { key, mut rows, .. } in groups {
+            if self.only.as_ref().is_some_and(|only| only != key) {
                 continue;
             }
             rows.sort_by(|a, b| compare(self.order, a, b));
@@ -176,7 +200,7 @@ impl Rows {
             if !rows.is_empty() || self.filter.is_empty() {
                 self.items.push(Item::Group(key.clone()));
             }
-            self.items.extend(rows.iter().map(|row| Item::Row(row_key(&key, row.facts.node))));
+            self.items.extend(rows.iter().map(|row| Item::Row(row_key(key, row.facts.node))));
         }
     }
 }
@@ -206,7 +230,7 @@ fn count(progress: &mut Progress, facts: &Facts<'_>, standing: Standing) {
 }
 
 fn compare(order: Order, a: &Sorted<'_>, b: &Sorted<'_>) -> Ordering {
-    let name = || format::natural(a.facts.node.name.as_str(), b.facts.node.name.as_str());
+    let name = || a.name.cmp(&b.name).then_with(|| a.facts.node.name.cmp(&b.facts.node.name));
     match order {
         Order::Upgrade => a.standing.cmp(&b.standing).then(a.position.cmp(&b.position)).then_with(name),
         Order::Name => name(),

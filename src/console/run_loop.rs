@@ -116,8 +116,9 @@ where
         quit: None,
     };
     let (mut pictures_open, mut writes_open, mut signals_open) = (true, true, true);
-    let first = pictures.borrow_and_update().clone();
-    running.on(Msg::Picture(Box::new(first)))?;
+    // A newer picture is there. It is taken when the next frame is due or a key is pressed: those in between cost nothing.
+    let mut newer = false;
+    running.take(&mut pictures)?;
     running.due = Some(Instant::now());
     loop {
         if let Some(reason) = running.quit {
@@ -140,6 +141,9 @@ where
                 None => signals_open = false,
             },
             event = input.next() => {
+                if std::mem::take(&mut newer) {
+                    running.take(&mut pictures)?;
+                }
                 running.input(event)?;
                 // Everything typed so far counts before a frame is spent on it.
                 while running.quit.is_none()
@@ -149,7 +153,12 @@ where
                 }
                 running.soon(KEY_FRAME);
             }
-            () = until(due) => running.draw()?,
+            () = until(due) => {
+                if std::mem::take(&mut newer) {
+                    running.take(&mut pictures)?;
+                }
+                running.draw()?;
+            }
             Some((id, outcome)) = running.replies.next(), if !running.replies.is_empty() => {
                 running.on(Msg::Outcome(id, outcome))?;
                 running.soon(DATA_FRAME);
@@ -161,12 +170,9 @@ where
                 }
                 None => writes_open = false,
             },
-            changed = picture, if pictures_open => {
+            changed = picture, if pictures_open && !newer => {
                 match changed {
-                    Ok(()) => {
-                        let picture = pictures.borrow_and_update().clone();
-                        running.on(Msg::Picture(Box::new(picture)))?;
-                    }
+                    Ok(()) => newer = true,
                     Err(_) => {
                         pictures_open = false;
                         running.on(Msg::EngineGone)?;
@@ -214,6 +220,11 @@ where
                 Ok(())
             }
         }
+    }
+
+    fn take(&mut self, pictures: &mut watch::Receiver<Picture>) -> io::Result<()> {
+        let picture = pictures.borrow_and_update().clone();
+        self.on(Msg::Picture(Box::new(picture)))
     }
 
     fn on(&mut self, msg: Msg) -> io::Result<()> {
