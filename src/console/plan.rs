@@ -48,6 +48,8 @@ pub struct NodePlan {
     pub steps: Vec<String>,
     pub refusals: Vec<String>,
     pub warnings: Vec<String>,
+    /// The node is not there, or is another one by now: no repair helps this request.
+    pub lost: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +67,17 @@ pub struct PodPlan {
 impl Plan {
     pub fn is_refused(&self) -> bool {
         !self.refusals.is_empty() || self.nodes.iter().any(|node| !node.refusals.is_empty())
+    }
+
+    /// Whether the nodes may be queued all the same: the engine does not touch a node that preflight refuses, it waits in the
+    /// queue until somebody mends what is in the way.
+    pub fn can_be_queued(&self) -> bool {
+        self.refusals.is_empty() && !self.nodes.iter().any(|node| node.lost)
+    }
+
+    /// Nodes that would wait.
+    pub fn refused_nodes(&self) -> usize {
+        self.nodes.iter().filter(|node| !node.refusals.is_empty()).count()
     }
 
     pub fn pods(&self) -> usize {
@@ -131,13 +144,16 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
         steps: Vec::new(),
         refusals: Vec::new(),
         warnings: Vec::new(),
+        lost: false,
     };
     let Some(facts) = Facts::of(picture, &request.component, &target.node) else {
         plan.refusals.push(format!("Node {} is not there, or carries nothing of {}", target.node, request.component));
+        plan.lost = true;
         return plan;
     };
     if facts.node.record.as_ref().map(|record| &record.meta.uid) != target.uid.as_ref() {
         plan.refusals.push(format!("Node {} was deleted and made again since it was chosen", target.node));
+        plan.lost = true;
     }
     plan.from = facts.version().cloned();
     if facts.is_current(request.to.as_str()) {

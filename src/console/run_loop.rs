@@ -5,7 +5,11 @@ use std::{future::Future, io, pin::Pin, time::Duration};
 
 use crossterm::event::{Event, MouseEventKind};
 use futures::{FutureExt, Stream, StreamExt, stream::FuturesUnordered};
-use ratatui::{Terminal, backend::Backend, buffer::Buffer};
+use ratatui::{
+    Terminal,
+    backend::{Backend, ClearType},
+    buffer::Buffer,
+};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
@@ -303,7 +307,9 @@ where
     fn draw(&mut self) -> io::Result<()> {
         self.model.clock = self.started.elapsed();
         if std::mem::take(&mut self.redraw) {
-            self.terminal.clear().map_err(io::Error::other)?;
+            // Not Terminal::clear: it asks the terminal where the cursor is, and the answer goes to our own input stream.
+            self.terminal.backend_mut().clear_region(ClearType::All).map_err(io::Error::other)?;
+            self.terminal.swap_buffers();
         }
         let (terminal, model) = (&mut *self.terminal, &mut *self.model);
         self.host

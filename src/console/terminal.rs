@@ -116,6 +116,9 @@ pub fn resume() -> io::Result<()> {
     let mut last = Ok(());
     for _ in 0..10 {
         TAKEN.store(true, Ordering::SeqCst);
+        // A shell that saw us stopped has set the terminal its own way, which crossterm does not know: it would not set it again.
+        // In the background this stops us until we are in the foreground, and that is right.
+        let _ = disable_raw_mode();
         last = enter();
         if last.is_ok() {
             return last;

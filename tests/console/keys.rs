@@ -77,16 +77,24 @@ fn a_changed_plan_says_so_and_asks_again() {
 }
 
 #[test]
-fn a_refused_plan_cannot_be_confirmed() {
+fn a_refused_plan_says_what_would_become_of_it() {
     let mut user = User::at(busy());
     user.go_to("gpu-n09")
         .press("U")
         .expect_text("refused: Pod ml/train-gpu-n09-0: holds 1 vendor.com/gpu, and no controller would bring it");
-    user.press("enter").expect_overlay("plan").expect_message("this plan is refused").expect_no_intent();
-    // It becomes refused while the confirmation is open.
+    user.expect_text("1 node would wait untouched in the queue until that is mended");
+    user.press("enter").expect_overlay("confirm").expect_text("refused now, it would wait");
+    user.type_text("gpu-n09").press("enter");
+    assert_eq!(user.intents().len(), 1, "the engine does not touch it until its preflight allows it");
+    // It becomes refused while the confirmation is open: another plan, typed for anew.
     let mut user = User::at(scene([node("gpu-n08").pods(1)]));
     user.press("U enter").type_text("gpu-n08").see(scene([node("gpu-n08").pods(1).unmanaged()]));
-    user.expect_overlay("plan").press("enter").expect_no_intent();
+    user.expect_text("The plan changed while this was open").press("enter").expect_no_intent();
+    // What no repair of the node can help is not queued at all.
+    let unknown = || busy().component(|component| drop(component.versions.remove("2.0")));
+    let mut user = User::at(unknown());
+    user.go_to("gpu-n08").press("U").expect_text("Nothing can be done as things stand");
+    user.press("enter").expect_overlay("plan").expect_message("this plan is refused").expect_no_intent();
 }
 
 #[test]

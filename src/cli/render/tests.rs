@@ -105,6 +105,7 @@ fn a_plan(refusals: &[&str], evil: &str) -> Plan {
         steps: words(&["close the node for new pods", "evict 1 claimant"]),
         refusals: words(refusals),
         warnings: vec![format!("image x is not there yet{evil}")],
+        lost: false,
     };
     Plan { nodes: vec![node], refusals: Vec::new(), warnings: Vec::new() }
 }

@@ -44,7 +44,10 @@ impl Confirm {
             .nodes
             .iter()
             .enumerate()
-            .map(|(at, node)| format!("{:>3}. {}: {}", at + 1, node.node, pods(node.pods.len())))
+            .map(|(at, node)| {
+                let refused = if node.refusals.is_empty() { "" } else { "; refused now, it would wait" };
+                format!("{:>3}. {}: {}{refused}", at + 1, node.node, pods(node.pods.len()))
+            })
             .collect()
     }
 }
@@ -99,7 +102,7 @@ impl Overlay for Confirm {
 
     fn refresh(&mut self, model: &mut Model) -> Answer {
         let plan = (model.planner)(&model.picture, &self.request);
-        if plan.is_refused() {
+        if !plan.can_be_queued() {
             model.note(Level::Warn, "the plan is refused now: read it");
             return Answer::replace(Box::new(super::plan::PlanDialog::new(self.purpose, self.request.clone(), plan)));
         }

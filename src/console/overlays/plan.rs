@@ -39,6 +39,11 @@ pub(super) fn headline(purpose: Purpose, request: &Request) -> String {
     format!("{} {nodes} of {} to {}", purpose.verb(), request.component, request.to)
 }
 
+/// `1 node would wait`.
+pub(super) fn waiting(plan: &Plan) -> String {
+    format!("{} would wait", format::count(plan.refused_nodes(), "node"))
+}
+
 type Line = Vec<Span>;
 
 fn lines(model: &Model, plan: &Plan, changed: bool, width: usize) -> Vec<Line> {
@@ -142,7 +147,7 @@ impl Overlay for PlanDialog {
             Command::Top => self.view.top = 0,
             Command::Bottom => self.view.scroll(isize::MAX, self.lines),
             Command::Back => return Answer::close(),
-            Command::Accept if self.plan.is_refused() => {
+            Command::Accept if !self.plan.can_be_queued() => {
                 model.note(Level::Warn, "this plan is refused: the first lines say why; unmark the node or repair it");
             }
             Command::Accept => {
@@ -171,8 +176,13 @@ impl Overlay for PlanDialog {
             body.line(y as u16).spans(0, line);
         }
         scroll::bar(&mut body, lines.len(), &window, &model.theme, model.glyphs);
-        let (role, foot) = if self.plan.is_refused() {
+        let (role, foot) = if !self.plan.can_be_queued() {
             (Role::Bad, "Nothing can be done as things stand. Esc goes back.".to_owned())
+        } else if self.plan.is_refused() {
+            (
+                Role::Bad,
+                format!("{} untouched in the queue until that is mended. Enter goes on all the same.", waiting(&self.plan)),
+            )
         } else {
             (Role::Text, "Nothing has been done yet. Enter goes on to the confirmation, Esc goes back.".to_owned())
         };
@@ -181,7 +191,8 @@ impl Overlay for PlanDialog {
 
     fn hint(&self) -> String {
         if self.plan.is_refused() {
-            "This plan is refused, and the first lines say why. Esc goes back: choose another node.".to_owned()
+            "Refused as things stand: the first lines say why. Esc goes back to choose another node; queued, it would wait."
+                .to_owned()
         } else {
             "This is the plan: nothing has been done yet. Read it, then press Enter (Esc goes back).".to_owned()
         }
