@@ -193,7 +193,7 @@ impl Loop {
     ) -> Self {
         let (watches, signals) = Watches::start(&cluster, &Kind::ALL, options.pace);
         let cap = cluster.write_cap().filter(|_| options.mode == Mode::Engine);
-        let kept = cap.map(|cap| Keeper::start(&cluster, cap, &options.identity, options.lease.clone()));
+        let kept = cap.map(|cap| Keeper::start(&cluster, cap, &options.identity, options.lease));
         let (keeper, keeper_task) = kept.unzip();
         let announced = cap.zip(keeper.as_ref());
         let events_task = announced.and_then(|(cap, keeper)| options.probes.start(&cluster, cap, keeper, &options.identity));

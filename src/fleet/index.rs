@@ -95,6 +95,9 @@ impl<A: Ord, B: Ord> Relation<A, B> {
     }
 }
 
+/// Where a pod may be on its way to, and why.
+type Destinations = Vec<(NodeName, IncomingReason)>;
+
 /// All indexes of a fleet.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -189,11 +192,7 @@ impl Index {
     }
 
     /// Where an unbound pod is on its way to, now.
-    pub fn on_its_way(
-        &mut self,
-        pod: &ObjectKey,
-        to: Option<(&Arc<PodRecord>, Vec<(NodeName, IncomingReason)>)>,
-    ) -> Vec<NodeName> {
+    pub fn on_its_way(&mut self, pod: &ObjectKey, to: Option<(&Arc<PodRecord>, Destinations)>) -> Vec<NodeName> {
         let before = self.destinations.remove(pod).unwrap_or_default();
         for node in &before {
             self.incoming.take(node, pod);

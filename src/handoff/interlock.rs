@@ -270,7 +270,8 @@ fn module_out(f: &Facts<'_>, order: &Order) -> Out {
         ));
     }
     let nonce = f.occupancy.labels.nonce.as_deref();
-    for pod in &f.occupancy.unload_pods {
+    // One after the other: each is gone before the next is looked at.
+    if let Some(pod) = f.occupancy.unload_pods.first() {
         let ours = nonce.is_some() && unload_pod::nonce_of(pod) == nonce;
         match unload_pod::outcome(pod) {
             Outcome::Unloaded if ours => {

@@ -24,7 +24,7 @@ pub fn pod(text: &mut String, number: usize, nodes: usize) {
     let app = number / 10;
     let namespace = app % 53;
     let node = number % nodes;
-    let stateful = app % 3 == 0;
+    let stateful = app.is_multiple_of(3);
     let gpu = if app % 10 == 7 { r#","vendor.com/gpu":"1""# } else { "" };
     let (kind, name) = if stateful {
         ("StatefulSet", format!("app-{app:05}-{}", number % 10))

@@ -41,6 +41,7 @@ pub struct Sample {
 }
 
 impl Sample {
+    #[allow(clippy::new_without_default, reason = "a sample is made on purpose")]
     pub fn new() -> Self {
         Self { nodes: Vec::new(), handoffs: BTreeMap::new(), verdicts: BTreeMap::new(), queue: Vec::new(), generation: 0 }
     }

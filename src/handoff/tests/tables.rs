@@ -11,7 +11,7 @@ use crate::{
     handoff::{
         action::{NodeChange, Op},
         facts::{Context, Facts},
-        interlock::{self, Effect, Order, Rule},
+        interlock::{self, Effect, Order},
         observed::Observed,
     },
 };

@@ -16,7 +16,7 @@ pub async fn strike(
     times: u32,
     every: Duration,
 ) -> BTreeMap<&'static str, u64> {
-    let mut dice = ChaCha8Rng::seed_from_u64(seed ^ 0x6368_616F_73);
+    let mut dice = ChaCha8Rng::seed_from_u64(seed ^ 0x0063_6861_6F73);
     let mut counts = BTreeMap::new();
     for _ in 0..times {
         tokio::time::sleep(every.mul_f64(dice.random_range(0.3..1.7))).await;

@@ -180,7 +180,7 @@ async fn live(world: Arc<World>, hands: Hands, nodes: Vec<String>, seed: u64) {
             let path = "/apis/apps/v1/namespaces/web/deployments/web-1";
             if let Ok(deployment) = hands.get(path).await {
                 let replicas = deployment.pointer("/spec/replicas").and_then(serde_json::Value::as_i64).unwrap_or(1);
-                let up = (seed.wrapping_add(beat / 4)) % 2 == 0;
+                let up = seed.wrapping_add(beat / 4).is_multiple_of(2);
                 let _ = hands.merge(path, &json!({"spec": {"replicas": (replicas + if up { 1 } else { -1 }).max(1)}})).await;
             }
         }

@@ -99,6 +99,8 @@ pub struct Monitor {
     evicted: BTreeSet<String>,
     /// Loaded version by (node, module), from the kernels.
     kernels: BTreeMap<(String, String), String>,
+    /// The boot each machine is in; none while it is off.
+    boots: BTreeMap<String, String>,
     /// Lease holder and when it was last seen to renew.
     lease: Option<(String, Timestamp)>,
 }
@@ -114,6 +116,7 @@ impl Monitor {
             report: Report::default(),
             evicted: BTreeSet::new(),
             kernels: BTreeMap::new(),
+            boots: BTreeMap::new(),
             lease: None,
         }
     }
@@ -227,7 +230,14 @@ impl Monitor {
     pub fn on_kernel(&mut self, event: &Event) {
         let node = event.node.as_str();
         match &event.what {
-            What::Booted { .. } | What::PoweredOff { .. } => self.kernels.retain(|(known, _), _| known != node),
+            What::Booted { boot_id } => {
+                self.kernels.retain(|(known, _), _| known != node);
+                self.boots.insert(node.to_owned(), boot_id.clone());
+            }
+            What::PoweredOff { .. } => {
+                self.kernels.retain(|(known, _), _| known != node);
+                self.boots.remove(node);
+            }
             What::ModuleLoaded { module, version, .. } => {
                 self.report.modules_loaded += 1;
                 self.kernels.insert((node.to_owned(), module.clone()), version.clone());

@@ -77,7 +77,10 @@ impl Monitor {
             if loader != plugin {
                 self.broken(write.at, "I2", node, format!("plugin label {plugin:?} beside loader label {loader:?}"));
             }
-            for (module, owner) in self.rules.modules.clone() {
+            // A power cut that no status shows yet cannot be known to anybody; the plugin then waits for its module by itself.
+            let shown = text(old, "/status/nodeInfo/bootID").map(str::to_owned);
+            let known = self.boots.get(node).cloned() == shown;
+            for (module, owner) in self.rules.modules.clone().into_iter().filter(|_| known) {
                 let in_kernel = self.kernels.get(&(node.to_owned(), module.clone())).cloned();
                 if owner == component && in_kernel != plugin {
                     self.broken(

@@ -48,7 +48,7 @@ pub async fn meddle(hands: Hands, nodes: Vec<String>, plan: Plan) -> Counts {
     counts
 }
 
-fn pick<'a>(dice: &mut impl Rng, names: &'a [String]) -> Option<String> {
+fn pick(dice: &mut impl Rng, names: &[String]) -> Option<String> {
     if names.is_empty() { None } else { names.get(dice.random_range(0..names.len())).cloned() }
 }
 

@@ -153,7 +153,7 @@ async fn tend(hands: &Hands, handoff: Option<&Value>, node: &str, position: i32)
     };
     // Deleted after the module was out: it waits for a choice, and a new attempt is to go on.
     let deleted = handoff.pointer("/metadata/deletionTimestamp").is_some();
-    if deleted && !(text(handoff, "/status/phase") == "Held") {
+    if deleted && text(handoff, "/status/phase") != "Held" {
         return false;
     }
     let path = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{}/nodehandoffs/{}.{node}", scenario::NAMESPACE, scenario::NAME);

@@ -48,4 +48,3 @@ async fn raw(client: &kube::Client, method: &str, path: &str, content: &str, bod
     let bytes = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
     (code, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
 }
-
