@@ -213,7 +213,7 @@ fn g09_once_the_module_is_out_a_deletion_asks_what_to_do() {
         stage.ask(std::slice::from_ref(&node)).await;
         stage.until("the module is out", || stage.label(&node, "loader").is_none()).await;
         stage.hands.delete(&handoff_path(&node)).await.unwrap();
-        stage.until("it asks", || stage.blockers(&node).iter().any(|(kind, _)| kind == "AwaitingChoice")).await;
+        stage.until("it asks", || stage.handoff(&node)["status"]["reason"]["word"] == "AwaitingChoice").await;
         // Roll back.
         let attempt = stage.handoff(&node).pointer("/spec/attempt").and_then(Value::as_i64).unwrap() + 1;
         let back = json!({"spec": {"version": "1.0", "attempt": attempt, "action": "Run"}});
