@@ -16,6 +16,7 @@ pub mod observed;
 pub mod patch;
 pub mod phases;
 pub mod plan;
+mod pod_state;
 pub mod preflight;
 pub mod queue;
 pub mod rollout;
