@@ -107,11 +107,14 @@ pub fn plan(fleet: &FleetView, intent: &Intent, by: &str) -> Result<Vec<Op>, Ref
             let (record, _) = handoff(fleet, component, node)?;
             match record.status.phase {
                 Phase::Queued => Ok(vec![Op::DeleteHandoff(reference(record))]),
-                phase => Err(Refusal::WrongPhase {
-                    name: record.key.clone(),
-                    phase,
-                    want: "only Queued ones are taken back; abort it",
-                }),
+                phase => {
+                    let want = if phase.is_ended() {
+                        "it has ended: there is nothing to take back"
+                    } else {
+                        "only Queued ones are taken back; abort it"
+                    };
+                    Err(Refusal::WrongPhase { name: record.key.clone(), phase, want })
+                }
             }
         }
         Intent::Pause { component, paused } => {
@@ -164,6 +167,15 @@ fn handoff<'a>(
     }
 }
 
+/// What can still be done with a handoff that has ended.
+fn over(phase: Phase) -> &'static str {
+    if phase == Phase::Done {
+        "it has ended well; only a new handoff changes the node"
+    } else {
+        "it has ended; retry or hand over anew"
+    }
+}
+
 /// Hold, Continue and Abort: of a handoff that has not ended.
 fn with_active(
     fleet: &FleetView,
@@ -174,7 +186,7 @@ fn with_active(
     let (record, mut spec) = handoff(fleet, component, node)?;
     let phase = record.status.phase;
     if phase.is_ended() {
-        return Err(Refusal::WrongPhase { name: record.key.clone(), phase, want: "it has ended; retry or hand over anew" });
+        return Err(Refusal::WrongPhase { name: record.key.clone(), phase, want: over(phase) });
     }
     let before = spec.clone();
     change(&mut spec);

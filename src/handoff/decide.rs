@@ -432,10 +432,21 @@ fn without_component(key: &ComponentKey, node: &NodeView, occupancy: &Occupancy,
     if bare && occupancy.handoff.is_none() {
         return Verdict::Done;
     }
-    let message = format!(
-        "NodeComponent {key} does not exist, but {} still carries it. Create it again with the same version, then delete it properly",
-        node.name
-    );
+    let labels = &occupancy.labels;
+    let carries = labels.loader.is_some() || labels.plugin.is_some() || labels.loaded.is_some();
+    let message = if carries {
+        format!(
+            "NodeComponent {key} does not exist, but {} still carries it. Create it again with the same version, then delete it properly",
+            node.name
+        )
+    } else if bare {
+        format!("NodeComponent {key} does not exist: nothing is done until it does. Delete the NodeHandoff if it was a mistake")
+    } else {
+        format!(
+            "NodeComponent {key} does not exist, and nothing of it is on {}: if its labels there were a mistake, take them off",
+            node.name
+        )
+    };
     let blocker = Blocker { kind: BlockerKind::Anomaly, object: ObjectRef::new("Node", &node.name), message, since: now };
     Verdict::Wait(Wait {
         phase,

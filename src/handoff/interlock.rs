@@ -132,7 +132,7 @@ fn unknown(f: &Facts<'_>, order: &Order) -> Out {
         let known: Vec<&str> = f.component.versions.keys().map(Version::as_str).collect();
         let key = Role::Desired.key(f.key);
         let message = format!(
-            "{version:?} is no version of {}; known are {}. Nothing is loaded or unloaded until the label {key} names one of them, or is removed",
+            "{version:?} is no version of {}; known are {}. Nothing is loaded or unloaded until the label {key} names one of them; taken off, it takes the node out of service",
             f.key,
             known.join(", ")
         );

@@ -13,6 +13,7 @@ use super::{
     patch::NodeEdit,
     phases, preflight, start,
     transition::{Transition, differs, recorded},
+    unload_pod,
     verdict::{Blocker, BlockerKind, ObjectRef, Verdict, Wait},
 };
 use crate::api::{
@@ -23,6 +24,13 @@ use crate::api::{
 
 /// A wait is written to the handoff's status once it has lasted this long: most are over before.
 const RECORD_AFTER: SignedDuration = SignedDuration::from_secs(20);
+
+/// What is not written down for every handoff: what holds back every node alike is the component's to say (thousands would have to be
+/// written), and what waits for a person's choice has its reason in the status already.
+const NOT_RECORDED: [BlockerKind; 7] = {
+    use BlockerKind::{AwaitingChoice, FailureBudgetSpent, HandoffHeld, NoLease, Paused, QueuedBehind, StaleView};
+    [QueuedBehind, Paused, FailureBudgetSpent, NoLease, StaleView, HandoffHeld, AwaitingChoice]
+};
 
 /// What is to be done now for a component on a node.
 pub fn decide(f: &Facts<'_>) -> Verdict {
@@ -231,7 +239,7 @@ fn unloading(f: &Facts<'_>) -> Verdict {
 }
 
 fn unloaded(f: &Facts<'_>) -> Verdict {
-    let proof = format!("nothing of {} is recorded in the kernel of {}", f.key, f.node.name);
+    let proof = unload_proof(f);
     if ending::choice_is_due(f) {
         return ending::await_choice(f, Phase::Loading, Some(&proof));
     }
@@ -239,6 +247,18 @@ fn unloaded(f: &Facts<'_>) -> Verdict {
         Some(_) => enter(f, Phase::Loading, Evidence::Fresh, &proof),
         None => enter_with(f, Phase::Uncordoning, Evidence::Fresh, &proof, |next| next.copy(None, None)),
     }
+}
+
+/// What took the record off, as far as it can still be seen.
+fn unload_proof(f: &Facts<'_>) -> String {
+    let exited = f.occupancy.unload_pods.iter().find(|pod| unload_pod::outcome(pod) == unload_pod::Outcome::Unloaded);
+    let began = f.run().map(|run| run.boot_id.as_str());
+    let fact = match (exited, f.boot(), began) {
+        (Some(pod), ..) => format!("Pod {} (UID {}) unloaded it, exit 0; ", pod.key, pod.meta.uid),
+        (None, Some(boot), Some(began)) if *boot != *began => format!("boot {boot} is not the {began} in which it was loaded; "),
+        _ => String::new(),
+    };
+    format!("{fact}nothing of {} is recorded in the kernel of {}", f.key, f.node.name)
 }
 
 /// Rule 7 and the first half of 8, towards a desired label that this handoff sets.
@@ -585,35 +605,24 @@ fn record_wait(f: &Facts<'_>, mut waited: Wait) -> Verdict {
     let Some(record) = f.handoff().filter(|record| record.spec.is_ok() && !record.status.phase.is_ended()) else {
         return Verdict::Wait(waited);
     };
-    // The queue's order is everybody's to see; only a refusal is this handoff's own.
-    let queue = |kind: BlockerKind| {
-        use BlockerKind::*;
-        matches!(
-            kind,
-            QueuedBehind
-                | BudgetSpent
-                | Soaking
-                | Canary
-                | OutsideWindow
-                | Paused
-                | NodeBusy
-                | NoLease
-                | StaleView
-                | FailureBudgetSpent
-                // Its reason says it already.
-                | HandoffHeld
-                | AwaitingChoice
-        )
-    };
-    if waited.blockers.iter().all(|blocker| queue(blocker.kind)) || !differs(record, &waited.blockers) {
+    let own_before = record.status.blockers.iter().any(|known| !NOT_RECORDED.iter().any(|kind| kind.word() == known.kind));
+    let new = record.status.phase_since.is_none();
+    let shared = waited.blockers.iter().all(|blocker| NOT_RECORDED.contains(&blocker.kind));
+    if !new && (shared && !own_before || !differs(record, &waited.blockers)) {
         return Verdict::Wait(waited);
     }
     let due = f.phase_since().checked_add(RECORD_AFTER).unwrap_or(Timestamp::MAX);
-    if record.status.phase_since.is_some() && f.now < due {
+    if !new && f.now < due {
         waited.recheck = Some(waited.recheck.map_or(due, |other| other.min(due)));
         return Verdict::Wait(waited);
     }
     let why = format!("record what {} waits for", record.key);
     let blockers = recorded(&waited.blockers);
-    Transition::new(f).edit(|status| status.blockers = blockers).put(Evidence::Watched, why)
+    let since = f.now.to_string();
+    Transition::new(f)
+        .edit(|status| {
+            status.phase_since.get_or_insert(since);
+            status.blockers = blockers;
+        })
+        .put(Evidence::Watched, why)
 }

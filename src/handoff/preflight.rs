@@ -75,7 +75,11 @@ fn node(f: &Facts<'_>, all: &mut Vec<Blocker>) {
         all.push(f.on_node(BlockerKind::LabelGarbage, format!("{garbage}; correct or remove it")));
     }
     if let Some(desired) = f.desired().filter(|version| f.version(version).is_none()) {
-        let message = format!("its version label says {desired:?}, which is no version of {}: correct or remove it first", f.key);
+        let has = f.loaded().or(f.loader()).map(|version| format!(" (the node has {version})")).unwrap_or_default();
+        let message = format!(
+            "the version label says {desired:?}, which is no version of {}: correct it first{has}. Taking it off would take the node out of service",
+            f.key
+        );
         all.push(f.on_node(BlockerKind::UnknownVersion, message));
     }
     let taken = record.taints.iter().filter(|taint| MAINTENANCE.contains(&&*taint.key));

@@ -259,12 +259,20 @@ fn g04_a_blocked_node_is_skipped_and_stays_open() {
     world.ask("n1", "2");
     world.ask("n2", "2");
     world.until_phase("n2", Phase::Done);
+    // The soak is over, and what the node waits for is written down.
+    world.ticks(400);
     assert_eq!(world.phase("n1"), Phase::Queued);
     assert_eq!(world.blockers("n1"), ["DisruptionBudgetNever"]);
     let Verdict::Wait(wait) = world.verdict("n1") else { panic!() };
     assert!(wait.blockers[0].message.contains("needs 1 healthy of 1, has 1, allows 0"), "{}", wait.blockers[0].message);
     assert!(!world.nodes["n1"].unschedulable);
-    assert_eq!(world.handoff("n1").status.blockers.len(), 1, "told to readers of the API");
+    let told = world.handoff("n1").status.clone();
+    assert_eq!(
+        told.blockers.iter().map(|it| it.kind.as_str()).collect::<Vec<_>>(),
+        ["DisruptionBudgetNever"],
+        "for readers of the API"
+    );
+    assert!(told.phase_since.is_some(), "queued since when");
 }
 
 #[test]
