@@ -10,7 +10,7 @@ use super::{
     patch::whole_seconds,
     tally::Tally,
     verdict::{Blocker, BlockerKind, ObjectRef, Verdict, Wait},
-    versions,
+    versions, windows,
 };
 use crate::{
     api::{
@@ -35,10 +35,15 @@ pub fn decide(
     let key = &component.record.key;
     let act = |action: Action| Verdict::Act(Box::new(action));
     if component.record.meta.deletion.is_some() {
-        if let Some(verdict) = removal(component, tally, now) {
-            verdicts.insert(Subject::Component(key.clone()), verdict);
-        }
-        return None;
+        // Its readers must see what a deletion does to nodes while there is something left to be stopped.
+        let told = if tally.occupied > 0 { report(now, component, tally, observed) } else { Report::Same };
+        let (verdict, due) = match told {
+            Report::Due(action) => (Some(act(action)), None),
+            Report::Later(at) => (removal(component, tally, now), Some(at)),
+            Report::Same => (removal(component, tally, now), None),
+        };
+        verdicts.extend(verdict.map(|verdict| (Subject::Component(key.clone()), verdict)));
+        return due;
     }
     if component.record.spec.is_ok() && component.refusals.is_empty() && !has_finalizer(component) {
         let why = format!("keep NodeComponent {key} until its nodes are free of it");
@@ -49,9 +54,28 @@ pub fn decide(
     if let Some((version, action)) = sets.and_then(|action| Some((version_of(component, &action.op)?, action))) {
         verdicts.insert(Subject::Version { component: key.clone(), version }, act(action));
     }
+    match report(now, component, tally, observed) {
+        Report::Due(action) => {
+            verdicts.insert(Subject::Component(key.clone()), act(action));
+            None
+        }
+        Report::Later(at) => Some(at),
+        Report::Same => None,
+    }
+}
+
+enum Report {
+    Due(Action),
+    Later(Timestamp),
+    Same,
+}
+
+/// The status as it should be, if it is another.
+fn report(now: Timestamp, component: &ComponentView, tally: &Tally, observed: &Observed) -> Report {
+    let key = &component.record.key;
     let status = status(component, tally, now);
     if status == component.record.status {
-        return None;
+        return Report::Same;
     }
     // A condition that turns is told at once; counts can wait.
     let turned = |one: &Condition| {
@@ -66,7 +90,7 @@ pub fn decide(
     if let Some(due) = due.filter(|due| now < *due)
         && !status.conditions.iter().any(turned)
     {
-        return Some(due);
+        return Report::Later(due);
     }
     let meta = &component.record.meta;
     let op = Op::PutComponentStatus {
@@ -76,8 +100,7 @@ pub fn decide(
         status: Box::new(status),
     };
     let why = format!("report on {key}: {} of {} nodes are current", tally.current, tally.total);
-    verdicts.insert(Subject::Component(key.clone()), act(Action { op, evidence: Evidence::Watched, why }));
-    None
+    Report::Due(Action { op, evidence: Evidence::Watched, why })
 }
 
 /// First the nodes, then the DaemonSets, then the object.
@@ -87,8 +110,7 @@ fn removal(component: &ComponentView, tally: &Tally, now: Timestamp) -> Option<V
         return None;
     }
     if tally.occupied > 0 {
-        let message =
-            format!("is being deleted; {} nodes still carry it and are taken out of service one by one", tally.occupied);
+        let message = deleting(tally);
         let blocker = Blocker { kind: BlockerKind::Claimant, object: ObjectRef::new("NodeComponent", key), message, since: now };
         return Some(Verdict::Wait(Wait {
             phase: Phase::Unloading,
@@ -109,6 +131,13 @@ fn removal(component: &ComponentView, tally: &Tally, now: Timestamp) -> Option<V
     }
     let left = component.versions.values().any(|version| version.plugin.is_some() || version.loader.is_some());
     (!left).then(|| Verdict::Act(Box::new(finalizer(component, false, format!("nothing of NodeComponent {key} is left")))))
+}
+
+fn deleting(tally: &Tally) -> String {
+    format!(
+        "is being deleted: {} nodes still carry it and are taken out of service one by one, their claimants evicted within their budgets. rollout.paused stops it before the next node",
+        tally.occupied
+    )
 }
 
 fn finalizer(component: &ComponentView, present: bool, why: String) -> Action {
@@ -155,7 +184,7 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
     };
     let invalid = match &component.record.spec {
         Err(why) => Some(format!("the spec does not decode: {why}")),
-        Ok(_) if component.refusals.is_empty() => None,
+        Ok(spec) if component.refusals.is_empty() => windows::at(&spec.rollout.windows, now).err().map(|bad| bad.to_string()),
         Ok(_) => Some(component.refusals.join("; ")),
     };
     let failures = component.spec().map_or(u32::MAX, |spec| spec.rollout.max_failures);
@@ -171,7 +200,7 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
         ));
     }
     let yes_no = |is: bool, yes: &'static str, no: &'static str| if is { yes } else { no };
-    let conditions = vec![
+    let mut conditions = vec![
         condition("Ready", ready, yes_no(ready, "AllCurrent", "NotAllCurrent"), counts),
         condition("Progressing", moving > 0, yes_no(moving > 0, "HandoffsRun", "Idle"), format!("{} queued, {} running", tally.queued, tally.running)),
         condition(
@@ -194,6 +223,9 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
         ),
         condition("Anomaly", anomalous, yes_no(anomalous, "NeedsRepair", "None"), yes_no(anomalies.is_empty(), "none", "").to_owned() + &anomalies.join("; ")),
     ];
+    if component.record.meta.deletion.is_some() {
+        conditions.push(condition("Deleting", true, "OutOfServiceNodeByNode", deleting(tally)));
+    }
     NodeComponentStatus {
         observed_generation: generation,
         nodes: NodeCounts {

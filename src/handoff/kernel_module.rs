@@ -207,7 +207,12 @@ fn stopping_plugin(f: &Facts<'_>) -> Verdict {
             act(edit.fresh(format!("take the version off {}: nothing is started there meanwhile", f.node.name)))
         }
         _ => {
-            let proof = format!("no plugin pod is on {} and it offers no device", f.node.name);
+            let stays = f.plugin().is_some() || !f.occupancy.plugin_pods.is_empty();
+            let proof = if stays {
+                format!("the plugin on {} is the wanted one and stays", f.node.name)
+            } else {
+                format!("no plugin pod is on {} and it offers no device", f.node.name)
+            };
             enter_with(f, Phase::Unloading, Evidence::Fresh, &proof, |next| {
                 next.copy(f.desired().map(Version::as_str), start::record_text(f))
             })

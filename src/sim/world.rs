@@ -41,6 +41,8 @@ pub struct WorldOptions {
     /// Names of engines that may run; the fault plan strikes these, the monitor judges them.
     pub engines: Vec<String>,
     pub read_only: Vec<String>,
+    /// A hostile world ends engines after a write, too: for those that somebody starts again.
+    pub crashes: bool,
     /// Nodes that engines may keep closed at once.
     pub max_closed: usize,
     pub server: Config,
@@ -55,6 +57,7 @@ impl WorldOptions {
             kubelets: KubeletOptions::default(),
             controllers: ControllerOptions::default(),
             engines: vec![ENGINE.to_owned()],
+            crashes: true,
             read_only: Vec::new(),
             max_closed: 1,
             server: Config { seed, log_records: Some(0), ..Config::default() },
@@ -115,7 +118,7 @@ impl World {
             Profile::Flaky => Faults::flaky(options.seed, client, options.faults_until),
             Profile::Hostile => Faults::hostile(options.seed, client, options.faults_until),
         };
-        self.api.set_faults(Box::new(plan));
+        self.api.set_faults(Box::new(if options.crashes { plan } else { plan.without_crashes() }));
     }
 
     /// A person.

@@ -251,6 +251,15 @@ impl Faults {
         Self::new(seed, rules)
     }
 
+    /// The same without the ends of clients.
+    #[must_use]
+    pub fn without_crashes(mut self) -> Self {
+        self.rules.retain(|rule| !matches!(rule.action, Action::Crash { .. }));
+        self.matched.truncate(self.rules.len());
+        self.struck.truncate(self.rules.len());
+        self
+    }
+
     /// How often each rule struck, by kind of action.
     pub fn struck(&self) -> BTreeMap<&'static str, u64> {
         let mut out = BTreeMap::new();
