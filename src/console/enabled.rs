@@ -178,7 +178,7 @@ fn place(model: &Model, earlier: bool) -> Enabled {
     let node = &facts.node.name;
     let (at, length) = match (model.mark_of(&facts.row()), facts.position()) {
         (Some(at), _) => (at, model.marks.len()),
-        (None, Some(at)) if facts.standing() == Standing::Queued => (at, model.picture.queues.get(facts.key).map_or(0, Vec::len)),
+        (None, Some(at)) if facts.standing() == Standing::Queued => (at, model.picture.queues.len(facts.key)),
         _ => return Err(Reason(format!("{node} is neither marked nor queued"))),
     };
     match earlier {

@@ -160,8 +160,7 @@ impl<'a> Facts<'a> {
 
     /// The place in the component's queue, from 1.
     pub fn position(&self) -> Option<usize> {
-        let queue = self.picture.queues.get(self.key)?;
-        queue.iter().position(|node| *node == self.node.name).map(|at| at + 1)
+        self.picture.queues.position(self.key, &self.node.name).map(|at| at + 1)
     }
 
     /// The phase, or how the node stands without a running handoff.
@@ -246,10 +245,33 @@ pub fn time(text: &str) -> Option<Timestamp> {
 /// How many nodes of a component run the aim, and how many it has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// All that have anything of it.
+    pub rows: usize,
     pub current: usize,
     pub total: usize,
     pub running: usize,
     pub queued: usize,
     pub ended: usize,
     pub blocked: usize,
+}
+
+impl Progress {
+    pub fn add(&mut self, other: &Self) {
+        self.each(other, |mine, other| *mine += other);
+    }
+
+    pub fn take(&mut self, other: &Self) {
+        self.each(other, |mine, other| *mine = mine.saturating_sub(other));
+    }
+
+    fn each(&mut self, other: &Self, change: impl Fn(&mut usize, usize)) {
+        let Self { rows, current, total, running, queued, ended, blocked } = self;
+        change(rows, other.rows);
+        change(current, other.current);
+        change(total, other.total);
+        change(running, other.running);
+        change(queued, other.queued);
+        change(ended, other.ended);
+        change(blocked, other.blocked);
+    }
 }

@@ -4,7 +4,6 @@ use super::{
     command::Command,
     facts::{Facts, Standing},
     model::Model,
-    rows::Item,
 };
 use crate::api::Phase;
 
@@ -88,14 +87,7 @@ struct Survey<'a> {
 fn survey(model: &Model) -> Survey<'_> {
     let behind = model.rows.progress().values().map(|progress| progress.total.saturating_sub(progress.current)).sum();
     let mut seen = Survey { behind, ..Survey::default() };
-    // In upgrade order what runs and what failed comes first: the rest need not be looked at.
-    let busy: usize = model.rows.progress().values().map(|progress| progress.running + progress.ended).sum();
-    let mut left = busy;
-    for item in model.rows.items() {
-        if left == 0 {
-            break;
-        }
-        let Item::Row(key) = item else { continue };
+    for key in model.rows.busy() {
         let Some(facts) = Facts::of(&model.picture, &key.component, &key.node) else { continue };
         let name = facts.node.name.as_str();
         match facts.standing() {
@@ -108,10 +100,8 @@ fn survey(model: &Model) -> Survey<'_> {
                 }
                 seen.running = seen.running.or(Some(name));
             }
-            Standing::Ended => {}
-            _ => continue,
+            _ => {}
         }
-        left -= 1;
     }
     seen
 }

@@ -235,7 +235,7 @@ impl Model {
 
     pub(super) fn select(&mut self, at: Option<usize>) {
         if let Some((at, key)) = at.and_then(|at| Some((at, self.rows.row(at)?))) {
-            self.selected = Some(key.clone());
+            self.selected = Some(key);
             self.selected_at = at;
         }
     }

@@ -95,7 +95,7 @@ fn reorder(model: &mut Model, earlier: bool) -> Vec<Effect> {
         }
         return Vec::new();
     }
-    let Some(mut nodes) = model.picture.queues.get(&key.component).cloned() else { return Vec::new() };
+    let mut nodes = model.picture.queues.nodes(&key.component);
     let Some(at) = nodes.iter().position(|node| *node == key.node) else { return Vec::new() };
     let Some(to) = other(at).filter(|to| *to < nodes.len()) else { return Vec::new() };
     nodes.swap(at, to);

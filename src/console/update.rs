@@ -325,7 +325,7 @@ pub(super) fn step(model: &mut Model, by: isize) {
         Some(at) => model.rows.step(at, by),
         // What was selected is gone: the row that took its place.
         None => {
-            let at = model.selected_at.min(model.rows.items().len().saturating_sub(1));
+            let at = model.selected_at.min(model.rows.len().saturating_sub(1));
             if model.rows.row(at).is_some() { Some(at) } else { model.rows.step(at, 1).or_else(|| model.rows.first()) }
         }
     };

@@ -53,9 +53,12 @@ pub(super) fn changed<'a>(
     old: &'a FleetView,
     new: &'a FleetView,
 ) -> impl Iterator<Item = (Option<&'a HandoffRecord>, &'a HandoffRecord)> {
-    let none = Arc::ptr_eq(&old.handoffs, &new.handoffs);
+    // A picture tells what is different from the one before it; who skipped one looks at all.
+    let follows = new.generation == old.generation.wrapping_add(1);
+    let named = new.changes.handoffs.iter().filter(move |_| follows).filter_map(|key| new.handoffs.get_key_value(key));
+    let none = follows || Arc::ptr_eq(&old.handoffs, &new.handoffs);
     let all = new.handoffs.iter().filter(move |_| !none);
-    all.filter_map(|(key, after)| {
+    named.chain(all).filter_map(|(key, after)| {
         // Another UID is another handoff.
         let before = old.handoffs.get(key).filter(|before| before.meta.uid == after.meta.uid);
         let same = before.is_some_and(|before| Arc::ptr_eq(before, after));

@@ -33,7 +33,6 @@ pub struct Brain {
     view: Arc<FleetView>,
     observed: Observed,
     decisions: Arc<Decisions>,
-    queues: Arc<Queues>,
     context: Context,
     backoff: Backoff,
     /// Nodes of which something was learned that no view shows.
@@ -43,9 +42,9 @@ pub struct Brain {
 /// What a second look needs of it, as it was when the first look decided.
 pub struct Mind {
     pub view: Arc<FleetView>,
-    observed: Observed,
-    context: Context,
-    decisions: Arc<Decisions>,
+    pub(super) observed: Observed,
+    pub(super) context: Context,
+    pub(super) decisions: Arc<Decisions>,
 }
 
 impl Mind {
@@ -67,6 +66,23 @@ impl Mind {
     }
 }
 
+impl Mind {
+    /// The decision on slots that nobody speaks for, with this node and this Lease.
+    pub fn decide_on_slots(&self, node: NodeView, lease: Option<Arc<LeaseRecord>>, now: Timestamp) -> Option<Verdict> {
+        let mut nodes = (*self.view.nodes).clone();
+        let place = nodes.binary_search_by(|known| known.name.cmp(&node.name));
+        let bare = node.record.is_none() && node.components.is_empty();
+        match place {
+            Ok(at) if bare => drop(nodes.remove(at)),
+            Ok(at) => nodes[at] = Arc::new(node),
+            Err(_) if bare => {}
+            Err(at) => nodes.insert(at, Arc::new(node)),
+        }
+        let view = FleetView { lease, now, nodes: Arc::new(nodes), ..FleetView::clone(&self.view) };
+        decide_one(&view, None, &Subject::Lease, &self.observed, &self.context, &self.decisions.queue)
+    }
+}
+
 impl Brain {
     pub fn new(cluster: Arc<ClusterInfo>, options: &EngineOptions) -> Self {
         let mut fleet = Fleet::new((*cluster).clone());
@@ -76,7 +92,6 @@ impl Brain {
             view,
             observed: Observed::default(),
             decisions: Arc::default(),
-            queues: Arc::default(),
             context: Context {
                 lease_held: false,
                 epoch: 0,
@@ -107,9 +122,6 @@ impl Brain {
         self.observed.observe(&self.view);
         let before = (*self.decisions).clone();
         let decisions = decide_fleet(&self.view, &self.observed, &self.context, Some(before), &std::mem::take(&mut self.dirty));
-        if !Arc::ptr_eq(&decisions.queue, &self.decisions.queue) {
-            self.queues = Arc::new(decisions.queue.order.clone());
-        }
         self.decisions = Arc::new(decisions);
     }
 
@@ -140,7 +152,7 @@ impl Brain {
         Picture {
             fleet: self.view.clone(),
             verdicts: Verdicts::Decided(self.decisions.clone()),
-            queues: self.queues.clone(),
+            queues: Queues::Decided(self.decisions.queue.clone()),
             mode,
             leadership,
         }

@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use super::{
     metrics::{Sources, state_word},
-    picture::Picture,
+    picture::{Picture, Queues},
 };
 use crate::{
+    api::ComponentKey,
     fleet::view::{WatchHealth, WatchState},
     handoff::{
         action::Subject,
@@ -41,11 +42,16 @@ pub fn diagnostics(sources: &Sources) -> Value {
         "lease": lease(&picture, sources.cluster_max_unavailable),
         "watches": sources.watches(&picture).iter().map(watch).collect::<Vec<_>>(),
         "components": components(&picture),
-        "queues": picture.queues.iter().map(|(key, nodes)| (key.to_string(), json!(nodes))).collect::<serde_json::Map<_, _>>(),
+        "queues": queues(&picture.queues),
         "handoffs": handoffs(&picture),
         "verdicts": picture.verdicts.iter().filter_map(|(subject, it)| verdict(&subject, it)).collect::<Vec<_>>(),
         "writes": writes(sources),
     })
+}
+
+fn queues(queues: &Queues) -> Value {
+    let of = |key: ComponentKey| (key.to_string(), json!(queues.nodes(&key)));
+    queues.components().into_iter().map(of).collect::<serde_json::Map<_, _>>().into()
 }
 
 fn lease(picture: &Picture, cluster_max: u32) -> Value {

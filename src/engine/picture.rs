@@ -10,7 +10,12 @@ use crate::{
         follow::Fleet,
         view::{ClusterInfo, FleetView},
     },
-    handoff::{action::Subject, decide::Decisions, verdict::Verdict},
+    handoff::{
+        action::Subject,
+        decide::Decisions,
+        queue::{Place, Queue},
+        verdict::Verdict,
+    },
 };
 
 /// The latest picture. Cheap to clone; replaced as a whole, never changed.
@@ -20,7 +25,7 @@ pub struct Picture {
     /// Verdicts by subject; a subject without one needs nothing.
     pub verdicts: Verdicts,
     /// Queue per component: nodes in the order in which they will be taken.
-    pub queues: Arc<Queues>,
+    pub queues: Queues,
     pub mode: Mode,
     pub leadership: LeadershipView,
 }
@@ -31,15 +36,80 @@ impl Picture {
         Self {
             fleet: Fleet::new((*cluster).clone()).project(Timestamp::UNIX_EPOCH),
             verdicts: Verdicts::default(),
-            queues: Arc::default(),
+            queues: Queues::default(),
             mode,
             leadership: LeadershipView::default(),
         }
     }
 }
 
-/// By component, the nodes in the order in which they will be taken.
-pub type Queues = BTreeMap<ComponentKey, Vec<NodeName>>;
+/// By component, the nodes in the order in which they will be taken. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum Queues {
+    /// As the engine decided them.
+    Decided(Arc<Queue>),
+    /// Made by hand, for tests.
+    Listed(Arc<BTreeMap<ComponentKey, Vec<NodeName>>>),
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self::Listed(Arc::default())
+    }
+}
+
+impl From<BTreeMap<ComponentKey, Vec<NodeName>>> for Queues {
+    fn from(listed: BTreeMap<ComponentKey, Vec<NodeName>>) -> Self {
+        Self::Listed(Arc::new(listed))
+    }
+}
+
+/// Where a node is in its component's queue: sorts as they are taken, and stays the same while others come and go.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    Decided(Place),
+    Listed(usize),
+}
+
+impl Queues {
+    pub fn rank(&self, component: &ComponentKey, node: &NodeName) -> Option<Rank> {
+        match self {
+            Self::Decided(queue) => queue.place(&(node.clone(), component.clone())).cloned().map(Rank::Decided),
+            Self::Listed(_) => self.position(component, node).map(Rank::Listed),
+        }
+    }
+
+    /// The node's place in the component's queue, from 0. None: it is not in it.
+    pub fn position(&self, component: &ComponentKey, node: &NodeName) -> Option<usize> {
+        match self {
+            Self::Decided(queue) => queue.position(&(node.clone(), component.clone())),
+            Self::Listed(listed) => listed.get(component)?.iter().position(|queued| queued == node),
+        }
+    }
+
+    pub fn len(&self, component: &ComponentKey) -> usize {
+        match self {
+            Self::Decided(queue) => queue.len_of(component),
+            Self::Listed(listed) => listed.get(component).map_or(0, Vec::len),
+        }
+    }
+
+    /// The component's nodes in the order in which they will be taken.
+    pub fn nodes(&self, component: &ComponentKey) -> Vec<NodeName> {
+        match self {
+            Self::Decided(queue) => queue.order(component).cloned().collect(),
+            Self::Listed(listed) => listed.get(component).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Components with a queue.
+    pub fn components(&self) -> Vec<ComponentKey> {
+        match self {
+            Self::Decided(queue) => queue.components().into_iter().cloned().collect(),
+            Self::Listed(listed) => listed.keys().cloned().collect(),
+        }
+    }
+}
 
 /// The verdicts of one picture. Cheap to clone.
 #[derive(Debug, Clone)]

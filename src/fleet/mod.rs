@@ -17,6 +17,7 @@ pub mod records;
 pub mod rules;
 pub mod selector;
 mod shared;
+pub mod sorted;
 pub mod store;
 mod usage;
 pub mod view;

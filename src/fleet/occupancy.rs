@@ -176,16 +176,20 @@ impl NodeFacts {
 }
 
 impl NodeLabels {
+    /// Nothing of the component is there, as far as it can be read.
+    pub fn is_bare(&self) -> bool {
+        self.desired.is_none()
+            && self.loader.is_none()
+            && self.plugin.is_none()
+            && self.ready.is_none()
+            && self.nonce.is_none()
+            && self.loaded.is_none()
+            && self.mark.is_none()
+    }
+
     /// More than a key that is none of ours.
     fn says_something(&self) -> bool {
-        let parsed = self.desired.is_some()
-            || self.loader.is_some()
-            || self.plugin.is_some()
-            || self.ready.is_some()
-            || self.nonce.is_some()
-            || self.loaded.is_some()
-            || self.mark.is_some();
-        parsed || self.garbage.iter().any(|garbage| keys::Role::parse(&garbage.key).is_some())
+        !self.is_bare() || self.garbage.iter().any(|garbage| keys::Role::parse(&garbage.key).is_some())
     }
 }
 

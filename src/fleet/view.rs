@@ -1,6 +1,7 @@
 //! FleetView: the immutable picture that the console, `status`, metrics and the engine all read. Facts only; verdicts are in `handoff`.
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -59,6 +60,44 @@ impl FleetView {
 
     pub fn node(&self, name: &NodeName) -> Option<&Arc<NodeView>> {
         self.nodes.binary_search_by(|node| node.name.cmp(name)).ok().and_then(|at| self.nodes.get(at))
+    }
+}
+
+/// Names of nodes whose view is another one, and of those that only one of the lists has. Compares pointers, and looks into no node that is
+/// the same: for 5,000 nodes a few microseconds, whichever pictures the lists are of.
+pub fn changed_nodes(old: &Arc<NodeList>, new: &Arc<NodeList>) -> Vec<NodeName> {
+    let mut changed = Vec::new();
+    if Arc::ptr_eq(old, new) {
+        return changed;
+    }
+    let (mut at, mut then) = (0, 0);
+    loop {
+        match (old.get(then), new.get(at)) {
+            (Some(a), Some(b)) if Arc::ptr_eq(a, b) => (then, at) = (then + 1, at + 1),
+            (Some(a), Some(b)) => match a.name.cmp(&b.name) {
+                Ordering::Equal => {
+                    changed.push(b.name.clone());
+                    (then, at) = (then + 1, at + 1);
+                }
+                Ordering::Less => {
+                    changed.push(a.name.clone());
+                    then += 1;
+                }
+                Ordering::Greater => {
+                    changed.push(b.name.clone());
+                    at += 1;
+                }
+            },
+            (Some(a), None) => {
+                changed.push(a.name.clone());
+                then += 1;
+            }
+            (None, Some(b)) => {
+                changed.push(b.name.clone());
+                at += 1;
+            }
+            (None, None) => return changed,
+        }
     }
 }
 

@@ -7,117 +7,38 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
+pub use super::decisions::{Decisions, NodeDecision};
 use super::{
-    action::{Action, Subject},
+    action::Subject,
+    again::{self, Budgets, Seen},
     budget::Usage,
     component, ending,
     facts::{Admission, Context, Facts, OtherHandoff},
     kernel_module, lease,
     observed::Observed,
     preflight,
-    queue::{self, Candidate, Inputs, Queue},
-    tally::{Contribution, Kind, Standing, Tally, contribution, is_occupied},
+    queue::{Candidate, Changed, INSTALLS_AT_ONCE, Inputs, Of, Place, Queue},
+    rollout,
+    tally::{Kind, Standing, Tally, contribution, is_occupied},
     verdict::{Blocker, Verdict},
 };
 use crate::{
     api::{ComponentKey, NodeName, Phase, Version, keys::Slot},
     fleet::{
-        records::LeaseRecord,
-        view::{BudgetView, ComponentView, FleetView, NodeView, Occupancy, WatchState},
+        sorted::Sorted,
+        view::{FleetView, NodeView, Occupancy, WatchState},
     },
 };
 
 /// A required watch that has been broken for this long makes what it showed too old to act upon.
 const STALE_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
-/// The verdicts of one picture. Cheap to clone; unchanged parts are shared with the decisions before.
-#[derive(Debug, Clone, Default)]
-pub struct Decisions {
-    /// Sorted by name.
-    pub nodes: Arc<Vec<Arc<NodeDecision>>>,
-    /// Components, versions, the Lease; only those that need something.
-    pub others: Arc<BTreeMap<Subject, Verdict>>,
-    /// Admissions, and per component the queue in the order in which nodes will be taken.
-    pub queue: Arc<Queue>,
-    /// By component.
-    pub tallies: Arc<BTreeMap<ComponentKey, Tally>>,
-    /// Decide again then at the latest, though nothing has changed.
-    pub recheck: Option<Timestamp>,
-    inputs: Option<Seen>,
-}
-
-/// What the last decisions were made on, beside the nodes.
-#[derive(Debug, Clone)]
-struct Seen {
-    components: BTreeMap<ComponentKey, Arc<ComponentView>>,
-    budgets: Arc<BTreeMap<crate::api::ObjectKey, Arc<BudgetView>>>,
-    lease: Option<Arc<LeaseRecord>>,
-    context: Context,
-    stale: Option<String>,
-}
-
-/// The verdicts of one node, by component.
-#[derive(Debug)]
-pub struct NodeDecision {
-    pub node: NodeName,
-    pub verdicts: Vec<(ComponentKey, Verdict)>,
-    pub recheck: Option<Timestamp>,
-    view: Arc<NodeView>,
-    slot: Option<Slot>,
-    admissions: Vec<Option<Admission>>,
-    contributions: Vec<Contribution>,
-    /// Its verdict rests on budgets.
-    drains: bool,
-}
-
-impl Decisions {
-    pub fn node(&self, name: &NodeName) -> Option<&Arc<NodeDecision>> {
-        self.nodes.binary_search_by(|node| node.node.cmp(name)).ok().and_then(|at| self.nodes.get(at))
-    }
-
-    /// None: nothing is known of it, or it needs nothing.
-    pub fn verdict(&self, subject: &Subject) -> Option<&Verdict> {
-        match subject {
-            Subject::Occupancy { component, node } => {
-                self.node(node)?.verdicts.iter().find(|(key, _)| key == component).map(|(_, verdict)| verdict)
-            }
-            other => self.others.get(other),
-        }
-    }
-
-    /// Every verdict, in the order of subjects.
-    pub fn iter(&self) -> impl Iterator<Item = (Subject, &Verdict)> {
-        let nodes = self.nodes.iter().flat_map(|node| {
-            node.verdicts.iter().map(|(component, verdict)| {
-                (Subject::Occupancy { component: component.clone(), node: node.node.clone() }, verdict)
-            })
-        });
-        nodes.chain(self.others.iter().map(|(subject, verdict)| (subject.clone(), verdict)))
-    }
-
-    /// At most one action per subject. The Lease and versions first, since the others wait for them.
-    pub fn actions(&self) -> impl Iterator<Item = (Subject, &Action)> {
-        let act = |verdict: &'_ Verdict| matches!(verdict, Verdict::Act(_));
-        let others = self
-            .others
-            .iter()
-            .filter(move |(_, verdict)| act(verdict))
-            .rev()
-            .map(|(subject, verdict)| (subject.clone(), verdict));
-        let nodes = self.nodes.iter().flat_map(|node| {
-            node.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Act(_))).map(|(component, verdict)| {
-                (Subject::Occupancy { component: component.clone(), node: node.node.clone() }, verdict)
-            })
-        });
-        others.chain(nodes).filter_map(|(subject, verdict)| match verdict {
-            Verdict::Act(action) => Some((subject, &**action)),
-            _ => None,
-        })
-    }
-}
-
-/// Decides for everything. `dirty` names nodes about which something was learned that no view shows, such as a refused eviction.
-/// `observed` must have taken in this view. A view that is not complete yet gives no verdicts.
+/// Decides for everything. `previous` must have been decided on a picture of the same [`crate::fleet::Fleet`]. `dirty` names nodes about
+/// which something was learned that no view shows, such as a refused eviction. `observed` must have taken in this view. A view that is not
+/// complete yet gives no verdicts.
+///
+/// What it costs goes by what changed: nodes whose view, slot, budgets or time came are decided again, and the queue gives those answers
+/// anew that rest on something else now.
 pub fn decide_fleet(
     view: &FleetView,
     observed: &Observed,
@@ -133,64 +54,50 @@ pub fn decide_fleet(
     let keys: Vec<&ComponentKey> = view.components.keys().collect();
     let slots = view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
     let by_node: BTreeMap<&str, &Slot> = slots.iter().map(|slot| (slot.node.as_str(), slot)).collect();
-    let before = previous.inputs.as_ref();
-    let same_context = before.is_some_and(|seen| seen.context == *context && seen.stale == stale);
-    let same_components = before.is_some_and(|seen| same_components(&seen.components, &view.components));
-    let same_budgets = before.is_some_and(|seen| Arc::ptr_eq(&seen.budgets, &view.budgets));
-    let same_lease = before.is_some_and(|seen| match (&seen.lease, &view.lease) {
-        (Some(old), Some(new)) => old.slots == new.slots && old.slots_garbage == new.slots_garbage,
-        (old, new) => old.is_none() && new.is_none(),
-    });
-    let all = !(same_context && same_components);
-    let scene = Scene { view, observed, context, stale: stale.as_deref(), keys: &keys };
+    let scene = Scene { view, observed, context, stale: stale.as_deref(), keys: &keys, slots: &by_node };
+    let before = previous.inputs.as_deref().filter(|seen| seen.holds_for(view, context, stale.as_deref()));
+    let budgets = before.map(|seen| Budgets::changed(seen, view));
 
-    let mut nodes: Vec<Arc<NodeDecision>> = Vec::with_capacity(view.nodes.len());
-    let mut counts_changed = all;
-    let mut queue_touched = false;
-    let mut old = previous.nodes.iter().peekable();
-    for node in view.nodes.iter() {
-        while old.next_if(|known| known.node < node.name).is_some() {
-            counts_changed = true;
+    let mut nodes = previous.nodes.clone();
+    let again = before.zip(budgets.as_ref()).map(|(seen, budgets)| again::nodes(seen, &previous, view, observed, budgets, dirty));
+    match &again {
+        Some(again) => {
+            let decided = again.iter().map(|name| (name.clone(), view.node(name).map(|node| scene.node(node, &previous.queue))));
+            nodes.edit(decided.collect());
         }
-        let known = old.next_if(|known| known.node == node.name);
-        let slot = if same_lease { None } else { by_node.get(node.name.as_str()).copied() };
-        let kept = known.filter(|known| {
-            !all && Arc::ptr_eq(&known.view, node)
-                && (same_lease || known.slot.as_ref() == slot)
-                && (same_budgets || !known.drains)
-                && known.recheck.is_none_or(|at| view.now < at)
-                && !dirty.contains(&node.name)
-        });
-        if let Some(known) = kept {
-            nodes.push(known.clone());
-            continue;
-        }
-        let slot = by_node.get(node.name.as_str()).copied();
-        let decision = scene.node(node, slot, &previous.queue);
-        counts_changed |= known.is_none_or(|known| known.contributions != decision.contributions);
-        queue_touched |= decision.contributions.iter().any(|it| matches!(it.standing, Standing::Queued { .. }));
-        nodes.push(Arc::new(decision));
+        None => nodes = Sorted::from_sorted(view.nodes.iter().map(|node| scene.node(node, &previous.queue)).collect()),
     }
-    counts_changed |= old.next().is_some();
-
-    let tallies =
-        if counts_changed || !same_components { Arc::new(tally(view, &keys, &nodes)) } else { previous.tallies.clone() };
-    let due = previous.queue.recheck.is_some_and(|at| at <= view.now);
-    let queue = if counts_changed || queue_touched || due || !(same_lease && same_budgets) {
-        let queue = scene.queue(&nodes, slots, &tallies, &previous.queue);
-        if queue == *previous.queue { previous.queue.clone() } else { Arc::new(queue) }
-    } else {
-        previous.queue.clone()
+    let counts = |again: &BTreeSet<NodeName>, before: &Sorted<Arc<NodeDecision>>, after: &Sorted<Arc<NodeDecision>>| {
+        let of = |nodes: &Sorted<Arc<NodeDecision>>, name| nodes.get(name).map(|node| node.contributions.clone());
+        again.iter().any(|name| of(before, name) != of(after, name))
     };
-    if !Arc::ptr_eq(&queue, &previous.queue) {
-        for at in 0..nodes.len() {
-            let Some(known) = nodes.get(at) else { continue };
-            if scene.admissions(&known.view, &queue) != known.admissions {
-                let decision = scene.node(&known.view, by_node.get(known.node.as_str()).copied(), &queue);
-                if let Some(place) = nodes.get_mut(at) {
-                    *place = Arc::new(decision);
-                }
-            }
+    let counted = again.as_ref().is_none_or(|again| counts(again, &previous.nodes, &nodes));
+    let mut tallies = if counted { Arc::new(scene.tallies(&nodes)) } else { previous.tallies.clone() };
+
+    let same_slots = before.is_some_and(|seen| seen.slots() == slots && seen.garbage() == scene.garbage());
+    let usage = match before {
+        Some(seen) if same_slots && !counted => seen.usage.clone(),
+        _ => scene.usage(&nodes),
+    };
+    let (queue, others) = match before.zip(budgets.as_ref()).zip(again.as_ref()) {
+        Some(((seen, budgets), again)) => {
+            let changed = Changed {
+                everything: seen.garbage() != scene.garbage()
+                    || counted && scene.stopped(&tallies) != scene.stopped(&previous.tallies),
+                counts: usage != seen.usage || counted && pace(&tallies) != pace(&previous.tallies),
+                room: (seen.slots().len() < INSTALLS_AT_ONCE) != (slots.len() < INSTALLS_AT_ONCE),
+                budgets: !budgets.is_empty(),
+            };
+            scene.queue_again(&previous, &nodes, again, &usage, &tallies, budgets, changed)
+        }
+        None => scene.queue(&previous, &nodes, &usage, &tallies),
+    };
+    if !others.is_empty() {
+        let before = nodes.clone();
+        let decided = others.iter().filter_map(|name| Some((name.clone(), Some(scene.node(view.node(name)?, &queue)))));
+        nodes.edit(decided.collect());
+        if counts(&others, &before, &nodes) {
+            tallies = Arc::new(scene.tallies(&nodes));
         }
     }
 
@@ -201,21 +108,32 @@ pub fn decide_fleet(
         recheck = [recheck, component::decide(view.now, component, &tally, observed, &mut others)].into_iter().flatten().min();
     }
     lease::decide(view, &mut others);
-    recheck = nodes.iter().filter_map(|node| node.recheck).chain(recheck).min();
+    recheck = nodes.leaves().filter_map(|leaf| leaf.sum().recheck).chain(recheck).min();
     Decisions {
-        nodes: Arc::new(nodes),
+        nodes,
         others: Arc::new(others),
         queue,
         tallies,
         recheck,
-        inputs: Some(Seen {
+        inputs: Some(Arc::new(Seen {
+            generation: view.generation,
+            nodes: view.nodes.clone(),
             components: view.components.clone(),
             budgets: view.budgets.clone(),
             lease: view.lease.clone(),
             context: context.clone(),
+            throttled: observed.throttled(view.now),
+            usage,
             stale,
-        }),
+        })),
     }
+}
+
+/// The sums over a component's nodes that its queue's pace depends on.
+type Pace<'a> = (u32, &'a BTreeMap<Version, u32>, Option<Timestamp>);
+
+fn pace(tallies: &BTreeMap<ComponentKey, Tally>) -> Vec<Pace<'_>> {
+    tallies.values().map(|tally| (tally.foreign, &tally.versions, tally.last_end)).collect()
 }
 
 /// The second look: one subject, on what was read just now. `fresh` is the node made from fresh reads (None: the view's); for other
@@ -237,9 +155,10 @@ pub fn decide_one(
             };
             let keys: Vec<&ComponentKey> = view.components.keys().collect();
             let (stale, _) = staleness(view);
-            let scene = Scene { view, observed, context, stale: stale.as_deref(), keys: &keys };
             let slots = view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
-            let slot = slots.iter().find(|slot| node.name == *slot.node);
+            let by_node = slots.iter().map(|slot| (slot.node.as_str(), slot)).collect();
+            let scene = Scene { view, observed, context, stale: stale.as_deref(), keys: &keys, slots: &by_node };
+            let slot = by_node.get(node.name.as_str()).copied();
             let others = others(node, component);
             let occupancy = node.components.get(component)?;
             let facts = scene.facts(
@@ -248,7 +167,7 @@ pub fn decide_one(
                 occupancy,
                 slot,
                 &others,
-                queue.admissions.get(&(node.name.clone(), component.clone())),
+                queue.admission(&(node.name.clone(), component.clone())),
             )?;
             Some(kernel_module::decide(&facts))
         }
@@ -274,6 +193,8 @@ struct Scene<'a> {
     context: &'a Context,
     stale: Option<&'a str>,
     keys: &'a [&'a ComponentKey],
+    /// By node.
+    slots: &'a BTreeMap<&'a str, &'a Slot>,
 }
 
 impl<'a> Scene<'a> {
@@ -303,20 +224,20 @@ impl<'a> Scene<'a> {
     }
 
     fn admissions(&self, node: &NodeView, queue: &Queue) -> Vec<Option<Admission>> {
-        if queue.admissions.is_empty() {
+        if queue.is_empty() {
             return vec![None; node.components.len()];
         }
-        node.components.keys().map(|key| queue.admissions.get(&(node.name.clone(), key.clone())).cloned()).collect()
+        node.components.keys().map(|key| queue.admission(&(node.name.clone(), key.clone())).cloned()).collect()
     }
 
-    fn node(&self, node: &Arc<NodeView>, slot: Option<&Slot>, queue: &Queue) -> NodeDecision {
+    fn node(&self, node: &Arc<NodeView>, queue: &Queue) -> Arc<NodeDecision> {
+        let slot = self.slots.get(node.name.as_str()).copied();
         let admissions = self.admissions(node, queue);
         let mut decision = NodeDecision {
             node: node.name.clone(),
             verdicts: Vec::with_capacity(node.components.len()),
             recheck: None,
             view: node.clone(),
-            slot: slot.cloned(),
             admissions: Vec::new(),
             contributions: Vec::with_capacity(node.components.len()),
             drains: false,
@@ -328,89 +249,156 @@ impl<'a> Scene<'a> {
                 continue;
             };
             let verdict = kernel_module::decide(&facts);
-            if let Verdict::Wait(wait) = &verdict {
-                decision.recheck = [decision.recheck, wait.recheck].into_iter().flatten().min();
-            }
+            let recheck = match &verdict {
+                Verdict::Wait(wait) => wait.recheck,
+                // An action that does not come through fails at the phase's deadline.
+                Verdict::Act(_) => kernel_module::deadline(&facts).map(|(_, at)| at).filter(|at| *at > self.view.now),
+                Verdict::Done | Verdict::Failed { .. } => None,
+            };
+            decision.recheck = [decision.recheck, recheck].into_iter().flatten().min();
             let at = self.keys.iter().position(|known| *known == key).unwrap_or_default();
             decision.contributions.push(contribution(&facts, at, &verdict));
+            // In the queue it is the queue's answer that rests on them.
             decision.drains |= !occupancy.claimants.is_empty()
-                && occupancy.handoff.as_ref().is_some_and(|handoff| !handoff.status.phase.is_ended());
+                && occupancy
+                    .handoff
+                    .as_ref()
+                    .is_some_and(|handoff| !handoff.status.phase.is_ended() && handoff.status.phase != Phase::Queued);
             decision.verdicts.push((key.clone(), verdict));
         }
         decision.admissions = admissions;
-        decision
+        Arc::new(decision)
     }
 
+    fn garbage(&self) -> Option<&'a str> {
+        self.view.lease.as_ref().and_then(|lease| lease.slots_garbage.as_deref())
+    }
+
+    fn tallies(&self, nodes: &Sorted<Arc<NodeDecision>>) -> BTreeMap<ComponentKey, Tally> {
+        let mut tallies = vec![Tally::default(); self.keys.len()];
+        for leaf in nodes.leaves() {
+            tallies.iter_mut().zip(&leaf.sum().tallies).for_each(|(tally, own)| tally.merge(own));
+        }
+        self.keys.iter().map(|key| (*key).clone()).zip(tallies).collect()
+    }
+
+    /// What stops each component, whoever is next.
+    fn stopped(&self, tallies: &BTreeMap<ComponentKey, Tally>) -> Vec<Option<String>> {
+        let of = |(key, component): (&ComponentKey, &Arc<_>)| {
+            rollout::stopped(component, tallies.get(key)?, self.view.now).map(|blocker| blocker.message)
+        };
+        self.view.components.iter().map(of).collect()
+    }
+
+    fn usage(&self, nodes: &Sorted<Arc<NodeDecision>>) -> Usage {
+        let owner = |at: usize| self.keys.get(at).map(ToString::to_string);
+        let is_install = |slot: &Slot| {
+            let node = nodes.get(&NodeName::from(slot.node.as_str()));
+            let mut own = node.into_iter().flat_map(|node| &node.contributions);
+            own.any(|it| it.kind == Kind::Install && owner(it.component).is_some_and(|owner| owner == slot.component))
+        };
+        let closed = nodes.leaves().flat_map(|leaf| &leaf.sum().closed);
+        let closed = closed.filter_map(|(at, node)| Some((owner(*at)?, node.as_str())));
+        let slots = self.view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
+        Usage::new(slots, |slot| !is_install(slot), closed)
+    }
+
+    /// A node's candidates: place, component, and whether it is in its queue.
+    fn candidates<'n>(&'n self, node: &'n NodeDecision) -> impl Iterator<Item = (Place, usize, bool)> + 'n {
+        node.contributions.iter().filter_map(|it| {
+            let place = Place::of(&node.node, self.keys.get(it.component)?, it)?;
+            Some((place, it.component, matches!(it.standing, Standing::Queued { .. })))
+        })
+    }
+
+    /// The whole queue, and the nodes whose answer is not the one that they were decided with.
     fn queue(
         &self,
-        nodes: &[Arc<NodeDecision>],
-        slots: &[Slot],
+        previous: &Decisions,
+        nodes: &Sorted<Arc<NodeDecision>>,
+        usage: &Usage,
         tallies: &BTreeMap<ComponentKey, Tally>,
-        previous: &Queue,
-    ) -> Queue {
-        let contributions = || nodes.iter().flat_map(|node| node.contributions.iter().map(move |it| (node, it)));
-        let is_install = |slot: &Slot| {
-            let node = nodes.binary_search_by(|node| node.node.as_str().cmp(&slot.node)).ok().and_then(|at| nodes.get(at));
-            let mut own = node.into_iter().flat_map(|node| &node.contributions);
-            own.any(|it| {
-                it.kind == Kind::Install && self.keys.get(it.component).is_some_and(|key| key.to_string() == slot.component)
-            })
+    ) -> (Arc<Queue>, BTreeSet<NodeName>) {
+        let candidates = nodes.iter().flat_map(|node| self.candidates(node)).collect();
+        let queue = self.asking(nodes, usage, tallies, None, |inputs| Queue::of(inputs, candidates, &previous.queue));
+        let others = nodes.iter().filter(|node| self.admissions(&node.view, &queue) != node.admissions);
+        let others = others.map(|node| node.node.clone()).collect();
+        (Arc::new(queue), others)
+    }
+
+    /// The same, when only the nodes in `again` were decided again.
+    #[expect(clippy::too_many_arguments, reason = "what an answer may rest on, each by its name")]
+    fn queue_again(
+        &self,
+        previous: &Decisions,
+        nodes: &Sorted<Arc<NodeDecision>>,
+        again: &BTreeSet<NodeName>,
+        usage: &Usage,
+        tallies: &BTreeMap<ComponentKey, Tally>,
+        budgets: &Budgets<'_>,
+        changed: Changed,
+    ) -> (Arc<Queue>, BTreeSet<NodeName>) {
+        let of = |nodes: &Sorted<Arc<NodeDecision>>| -> Vec<(Place, usize, bool)> {
+            again.iter().filter_map(|name| nodes.get(name)).flat_map(|node| self.candidates(node).collect::<Vec<_>>()).collect()
         };
-        let closed = contributions()
-            .filter(|(_, it)| it.closed)
-            .filter_map(|(node, it)| Some((self.keys.get(it.component)?.to_string(), node.node.as_str())));
-        let usage = Usage::new(slots, |slot| !is_install(slot), closed);
-        let candidates: Vec<Candidate<'_>> = contributions()
-            .filter(|(_, it)| it.kind == Kind::Resumed || matches!(it.standing, Standing::Queued { .. }))
-            .filter_map(|(node, it)| {
-                let key = *self.keys.get(it.component)?;
-                Some(Candidate { key, component: self.view.components.get(key)?, node: &node.view, contribution: it })
-            })
-            .collect();
+        let (gone, candidates) = (of(&previous.nodes).into_iter().map(|(place, ..)| place).collect::<Vec<_>>(), of(nodes));
+        let due = previous.queue.recheck.is_some_and(|at| at <= self.view.now);
+        if gone.is_empty() && candidates.is_empty() && !due && !changed.any() {
+            return (previous.queue.clone(), BTreeSet::new());
+        }
+        let mut queue = Queue::clone(&previous.queue);
+        let others = self.asking(nodes, usage, tallies, Some(budgets), |inputs| queue.update(inputs, gone, candidates, changed));
+        (Arc::new(queue), others.into_iter().map(|(node, _)| node).collect())
+    }
+
+    /// With all that the queue asks.
+    fn asking<T>(
+        &self,
+        nodes: &Sorted<Arc<NodeDecision>>,
+        usage: &Usage,
+        tallies: &BTreeMap<ComponentKey, Tally>,
+        budgets: Option<&Budgets<'_>>,
+        then: impl FnOnce(&Inputs<'_>) -> T,
+    ) -> T {
         let by_place: Vec<Tally> = self.keys.iter().map(|key| tallies.get(*key).cloned().unwrap_or_default()).collect();
+        let candidate = |(node, key): &Of| {
+            let node = nodes.get(node)?;
+            let (key, component) = self.view.components.get_key_value(key)?;
+            let is = |at: usize| self.keys.get(at).is_some_and(|known| *known == key);
+            let contribution = node.contributions.iter().find(|it| is(it.component))?;
+            Some(Candidate { key, component, node: &node.view, contribution })
+        };
         let busy = |it: &Candidate<'_>| others(it.node, it.key).first().map(|other| other.key.to_string());
         let preflight = |it: &Candidate<'_>| {
             let others = others(it.node, it.key);
-            let slot = slots.iter().find(|slot| it.node.name == *slot.node);
+            let slot = self.slots.get(it.node.name.as_str()).copied();
             let facts =
                 it.node.components.get(it.key).and_then(|occupancy| self.facts(it.node, it.key, occupancy, slot, &others, None));
             // What needs no budget and no swap needs no preflight: it is Done, or a person's turn.
-            facts.map(|facts| preflight::refusals(&facts)).unwrap_or_default()
+            facts.map(|facts| (preflight::refusals(&facts), consent_ends(&facts))).unwrap_or_default()
         };
-        let lease = self.view.lease.as_ref();
-        let mut queue = queue::admit(
-            &Inputs {
-                now: self.view.now,
-                context: self.context,
-                slots,
-                garbage: lease.and_then(|lease| lease.slots_garbage.as_deref()),
-                usage: &usage,
-                tallies: &by_place,
-                busy: &busy,
-                preflight: &preflight,
-            },
-            candidates,
-        );
-        keep_since(&mut queue, previous);
-        queue
+        let concerned =
+            |(node, _): &Of| nodes.get(node).is_none_or(|node| budgets.is_none_or(|budgets| budgets.concern(&node.view)));
+        then(&Inputs {
+            now: self.view.now,
+            context: self.context,
+            slots: self.slots,
+            garbage: self.garbage(),
+            usage,
+            tallies: &by_place,
+            candidate: &candidate,
+            busy: &busy,
+            preflight: &preflight,
+            concerned: &concerned,
+        })
     }
 }
 
-/// An answer that only repeats the last one keeps its time, and so causes no new verdict.
-fn keep_since(queue: &mut Queue, previous: &Queue) {
-    for (place, admission) in &mut queue.admissions {
-        let (Admission::Blocked { blockers, .. }, Some(Admission::Blocked { blockers: old, .. })) =
-            (admission, previous.admissions.get(place))
-        else {
-            continue;
-        };
-        for blocker in blockers {
-            let same = |known: &&Blocker| known.kind == blocker.kind && known.object == blocker.object;
-            if let Some(known) = old.iter().find(same) {
-                blocker.since = known.since;
-            }
-        }
-    }
+/// When the first of the handoff's overrides ends: what it overrides is refused from then on.
+fn consent_ends(f: &Facts<'_>) -> Option<Timestamp> {
+    let overrides = f.spec().map(|spec| &spec.overrides[..]).unwrap_or_default();
+    let ends = overrides.iter().filter_map(|it| it.until.parse::<Timestamp>().ok());
+    ends.filter(|until| *until > f.now).min()
 }
 
 /// Active handoffs of other components on the node.
@@ -455,44 +443,6 @@ fn without_component(key: &ComponentKey, node: &NodeView, occupancy: &Occupancy,
         recheck: None,
         next: "nothing, until the component exists".to_owned(),
     })
-}
-
-fn tally(view: &FleetView, keys: &[&ComponentKey], nodes: &[Arc<NodeDecision>]) -> BTreeMap<ComponentKey, Tally> {
-    let aims: Vec<Option<&str>> =
-        view.components.values().map(|component| component.spec().map(|spec| spec.version.as_str())).collect();
-    let mut tallies = vec![Tally::default(); keys.len()];
-    for it in nodes.iter().flat_map(|node| &node.contributions) {
-        if let Some(tally) = tallies.get_mut(it.component) {
-            tally.add(it, aims.get(it.component).copied().flatten());
-        }
-    }
-    keys.iter().map(|key| (*key).clone()).zip(tallies).collect()
-}
-
-/// Whether decisions on nodes can differ because of the components: their status and counters do not matter.
-fn same_components(old: &BTreeMap<ComponentKey, Arc<ComponentView>>, new: &BTreeMap<ComponentKey, Arc<ComponentView>>) -> bool {
-    old.len() == new.len()
-        && old.iter().zip(new).all(|((a, old), (b, new))| a == b && (Arc::ptr_eq(old, new) || same_component(old, new)))
-}
-
-fn same_component(old: &ComponentView, new: &ComponentView) -> bool {
-    let versions = |view: &ComponentView| -> Vec<(Version, crate::fleet::records::Str, Option<bool>, Option<bool>)> {
-        let of = |version: &crate::fleet::view::VersionView| {
-            (
-                version.version.clone(),
-                version.content.clone(),
-                version.loader.as_ref().map(|set| set.on_delete),
-                version.plugin.as_ref().map(|set| set.on_delete),
-            )
-        };
-        view.versions.values().map(of).collect()
-    };
-    old.record.spec == new.record.spec
-        && old.record.meta.deletion.is_some() == new.record.meta.deletion.is_some()
-        && old.refusals == new.refusals
-        && old.changed_without_version == new.changed_without_version
-        && old.anomalies == new.anomalies
-        && versions(old) == versions(new)
 }
 
 /// Why what the watches show is too old to act upon, and when that may begin.

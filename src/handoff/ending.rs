@@ -97,6 +97,14 @@ pub(super) fn await_choice(f: &Facts<'_>, resume_at: Phase, proof: Option<&str>)
         .put(Evidence::Watched, message)
 }
 
+/// What a Held handoff waits for, by the word of its reason.
+pub(super) fn held_by(f: &Facts<'_>, word: &str, message: String) -> Blocker {
+    let kind = if word == AWAITING_CHOICE { BlockerKind::AwaitingChoice } else { BlockerKind::HandoffHeld };
+    let blocker = on_handoff(f, kind, message);
+    // It begins to wait now, whatever phase it comes from.
+    if f.phase() == Phase::Held { blocker } else { Blocker { since: f.now, ..blocker } }
+}
+
 /// A Held handoff's way on that a person has chosen.
 pub(super) fn chosen(f: &Facts<'_>) -> Option<Verdict> {
     if is_due_again(f) {

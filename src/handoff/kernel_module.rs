@@ -18,6 +18,7 @@ use super::{
 };
 use crate::api::{
     Phase, Version,
+    duration::Duration,
     handoff::{CordonRecord, HandoffAction},
     keys::{DesiredBy, Role},
 };
@@ -26,7 +27,7 @@ use crate::api::{
 const RECORD_AFTER: SignedDuration = SignedDuration::from_secs(20);
 
 /// What is not written down for every handoff: what holds back every node alike is the component's to say (thousands would have to be
-/// written), and what waits for a person's choice has its reason in the status already.
+/// written), and what waits for a person's choice was written down when it became Held.
 const NOT_RECORDED: [BlockerKind; 7] = {
     use BlockerKind::{AwaitingChoice, FailureBudgetSpent, HandoffHeld, NoLease, Paused, QueuedBehind, StaleView};
     [QueuedBehind, Paused, FailureBudgetSpent, NoLease, StaleView, HandoffHeld, AwaitingChoice]
@@ -371,9 +372,8 @@ fn held(f: &Facts<'_>) -> Verdict {
     match interlock::step(f, &Order::label(f)) {
         Some(Step { effect: Effect::Act(action), .. }) if f.desired().is_some() || f.plugin().is_none() => act(*action),
         _ => {
-            let kind = if word == ending::AWAITING_CHOICE { BlockerKind::AwaitingChoice } else { BlockerKind::HandoffHeld };
             let message = reason.map_or_else(|| "held by a person".to_owned(), |reason| reason.message.clone());
-            wait(f, vec![on_handoff(f, kind, message)], None)
+            wait(f, vec![ending::held_by(f, word, message)], None)
         }
     }
 }
@@ -498,15 +498,20 @@ fn node_gone(f: &Facts<'_>) -> Verdict {
     overdue(f, wait(f, vec![f.on_node(BlockerKind::NodeGone, message)], None))
 }
 
-/// On a deadline: Failed, with the choices named; never a silent force.
-fn overdue(f: &Facts<'_>, verdict: Verdict) -> Verdict {
+/// How long the phase may take, and when that is over.
+pub(super) fn deadline(f: &Facts<'_>) -> Option<(Duration, Timestamp)> {
     let policy = start::policy(f);
-    let Some(mut limit) = phases::deadline(&policy, f.phase()) else { return verdict };
+    let mut limit = phases::deadline(&policy, f.phase())?;
     // Who moves the label drains the node: that takes place in this phase.
     if f.is_by_label() && f.phase() == Phase::StoppingPlugin {
         limit.0 += phases::deadline(&policy, Phase::Draining).unwrap_or_default().0;
     }
-    let at = f.phase_since().checked_add(limit.signed()).unwrap_or(Timestamp::MAX);
+    Some((limit, f.phase_since().checked_add(limit.signed()).unwrap_or(Timestamp::MAX)))
+}
+
+/// On a deadline: Failed, with the choices named; never a silent force.
+fn overdue(f: &Facts<'_>, verdict: Verdict) -> Verdict {
+    let Some((limit, at)) = deadline(f) else { return verdict };
     let moves_on = |action: &Action| matches!(&action.op, Op::PutHandoffStatus { status, .. } if status.phase != f.phase());
     match verdict {
         Verdict::Act(action) if f.now >= at && !moves_on(&action) => {

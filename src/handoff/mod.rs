@@ -1,11 +1,13 @@
 //! Pure: phases, decide tables, preflight, interlock, budget, queue. Decisions are functions of facts, policy and time.
 
 pub mod action;
+mod again;
 pub mod budget;
 pub mod by_hand;
 pub mod component;
 pub mod cordon;
 pub mod decide;
+pub mod decisions;
 pub mod ending;
 pub mod evict;
 pub mod facts;
@@ -30,4 +32,4 @@ pub mod versions;
 pub mod windows;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

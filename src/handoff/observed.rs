@@ -13,7 +13,8 @@ use crate::{
     drain::EvictionMemory,
     fleet::{
         records::{PodRecord, Str},
-        view::{FleetView, NodeList, NodeView, Occupancy},
+        sorted::{Entry, Sorted},
+        view::{FleetView, NodeList, NodeView, Occupancy, changed_nodes},
     },
 };
 
@@ -27,8 +28,9 @@ pub struct Observed {
     /// The first complete picture.
     since: Option<Timestamp>,
     list: Option<Arc<NodeList>>,
-    nodes: Arc<Vec<Arc<NodeSeen>>>,
-    evictions: EvictionMemory,
+    nodes: Sorted<Arc<NodeSeen>>,
+    evictions: Arc<EvictionMemory>,
+    prune_at: usize,
     reported: BTreeMap<ComponentKey, Timestamp>,
 }
 
@@ -74,38 +76,28 @@ impl Observed {
             return Vec::new();
         }
         self.since.get_or_insert(view.now);
-        if self.list.as_ref().is_some_and(|list| Arc::ptr_eq(list, &view.nodes)) {
-            return Vec::new();
-        }
-        let mut changed = Vec::new();
-        let before = std::mem::take(&mut self.nodes);
-        let mut old = before.iter().peekable();
-        let mut nodes = Vec::with_capacity(view.nodes.len());
-        for node in view.nodes.iter() {
-            while let Some(gone) = old.next_if(|seen| seen.view.name < node.name) {
-                changed.push(gone.view.name.clone());
-            }
-            match old.next_if(|seen| seen.view.name == node.name) {
-                Some(seen) if Arc::ptr_eq(&seen.view, node) => nodes.push(seen.clone()),
+        let before = self.list.take().unwrap_or_default();
+        let changed = changed_nodes(&before, &view.nodes);
+        let edits = changed.iter().map(|name| {
+            let seen = view.node(name).map(|node| match self.nodes.get(name) {
                 Some(seen) => {
                     let mut seen = NodeSeen::clone(seen);
                     seen.update(node, view.now, &view.changes.ended);
-                    changed.push(node.name.clone());
-                    nodes.push(Arc::new(seen));
+                    Arc::new(seen)
                 }
-                None => {
-                    changed.push(node.name.clone());
-                    nodes.push(Arc::new(NodeSeen::first(node, view.now)));
-                }
-            }
-        }
-        changed.extend(old.map(|gone| gone.view.name.clone()));
-        self.nodes = Arc::new(nodes);
+                None => Arc::new(NodeSeen::first(node, view.now)),
+            });
+            (name.clone(), seen)
+        });
+        let edits = edits.collect();
+        self.nodes.edit(edits);
         self.list = Some(view.nodes.clone());
         // UIDs are never used twice, so that what is remembered too long does no harm; only its size does.
-        if self.evictions.len() > 1024 {
+        if self.evictions.len() > self.prune_at.max(1024) {
             let exists: BTreeSet<&Uid> = view.nodes.iter().flat_map(|node| &node.pods).map(|pod| &pod.meta.uid).collect();
-            self.evictions.prune(|uid| exists.contains(uid));
+            let evictions = Arc::make_mut(&mut self.evictions);
+            evictions.prune(|uid| exists.contains(uid));
+            self.prune_at = evictions.len() * 2;
         }
         changed
     }
@@ -117,7 +109,12 @@ impl Observed {
 
     /// To record an answer in: `drain::eviction::classify` says what it means.
     pub fn evictions_mut(&mut self) -> &mut EvictionMemory {
-        &mut self.evictions
+        Arc::make_mut(&mut self.evictions)
+    }
+
+    /// The server asked to be left alone until then, which is meant for all evictions. None: not now.
+    pub fn throttled(&self, now: Timestamp) -> Option<Timestamp> {
+        self.evictions.throttled(now).map(|(_, until)| until)
     }
 
     /// The component's status was written.
@@ -135,7 +132,7 @@ impl Observed {
     }
 
     fn node(&self, name: &NodeName) -> Option<&NodeSeen> {
-        self.nodes.binary_search_by(|seen| seen.view.name.cmp(name)).ok().and_then(|at| self.nodes.get(at)).map(|seen| &**seen)
+        self.nodes.get(name).map(|seen| &**seen)
     }
 
     /// Since when this process has seen this very plugin pod Ready without a break.
@@ -185,6 +182,17 @@ impl Observed {
     pub fn blind_until(&self) -> Option<Timestamp> {
         self.since?.checked_add(DEFAULT_GRACE).ok()
     }
+}
+
+impl Entry for Arc<NodeSeen> {
+    type Key = NodeName;
+    type Sum = ();
+
+    fn key(&self) -> &NodeName {
+        &self.view.name
+    }
+
+    fn sum(_: &[Self]) {}
 }
 
 impl NodeSeen {

@@ -12,21 +12,18 @@ use crate::{
     fleet::view::ComponentView,
 };
 
-/// Why nothing new of the component may start, and when time alone may change that.
-pub type Held = (Blocker, Option<Timestamp>);
+/// Why nothing new of the component may start, and until when at the most that is so; None: nothing holds it back.
+pub type Held = (Option<Blocker>, Option<Timestamp>);
 
 /// For anything new, installs too.
-pub fn stopped(component: &ComponentView, tally: &Tally, now: Timestamp) -> Option<Held> {
+pub fn stopped(component: &ComponentView, tally: &Tally, now: Timestamp) -> Option<Blocker> {
     let rollout = &component.spec()?.rollout;
     if rollout.paused {
-        return Some((
-            blocker(
-                component,
-                BlockerKind::Paused,
-                "spec.rollout.paused is true: nothing new starts; what runs goes on".to_owned(),
-                now,
-            ),
-            None,
+        return Some(blocker(
+            component,
+            BlockerKind::Paused,
+            "spec.rollout.paused is true: nothing new starts; what runs goes on".to_owned(),
+            now,
         ));
     }
     (tally.failures >= rollout.max_failures).then(|| {
@@ -34,34 +31,36 @@ pub fn stopped(component: &ComponentView, tally: &Tally, now: Timestamp) -> Opti
             "{} handoffs have failed and maxFailures is {}: nothing new starts until one of them is tried again, rolled back or left (action Leave, then delete it)",
             tally.failures, rollout.max_failures
         );
-        (blocker(component, BlockerKind::FailureBudgetSpent, message, now), None)
+        blocker(component, BlockerKind::FailureBudgetSpent, message, now)
     })
 }
 
 /// For handoffs that take a node out of service. `admitted` counts the component's nodes under way to `target`.
-pub fn held_back(
-    component: &ComponentView,
-    tally: &Tally,
-    target: Option<&Version>,
-    admitted: u32,
-    now: Timestamp,
-) -> Option<Held> {
-    let rollout = &component.spec()?.rollout;
-    outside_window(component, rollout, now)
-        .or_else(|| canary(component, rollout, tally, target, admitted, now))
-        .or_else(|| soaking(component, rollout, tally, now))
+pub fn held_back(component: &ComponentView, tally: &Tally, target: Option<&Version>, admitted: u32, now: Timestamp) -> Held {
+    let Some(spec) = component.spec() else { return (None, None) };
+    let rollout = &spec.rollout;
+    let (outside, turns) = outside_window(component, rollout, now);
+    if outside.is_some() {
+        return (outside, turns);
+    }
+    if let Some(canary) = canary(component, rollout, tally, target, admitted, now) {
+        return (Some(canary), turns);
+    }
+    let (soaking, soaked) = soaking(component, rollout, tally, now);
+    (soaking, [turns, soaked].into_iter().flatten().min())
 }
 
-fn outside_window(component: &ComponentView, rollout: &Rollout, now: Timestamp) -> Option<Held> {
+fn outside_window(component: &ComponentView, rollout: &Rollout, now: Timestamp) -> Held {
     let (message, recheck) = match windows::at(&rollout.windows, now) {
-        Ok(Windows::Open { .. }) => return None,
+        // What waits for something else now will wait for the window once it has closed.
+        Ok(Windows::Open { until }) => return (None, until),
         Ok(Windows::Closed { opens: Some(opens) }) => {
             (format!("outside the rollout's windows; the next opens at {opens}"), Some(opens))
         }
         Ok(Windows::Closed { opens: None }) => ("outside the rollout's windows; none opens within two weeks".to_owned(), None),
         Err(bad) => (format!("{bad}; nothing starts until it is corrected"), None),
     };
-    Some((blocker(component, BlockerKind::OutsideWindow, message, now), recheck))
+    (Some(blocker(component, BlockerKind::OutsideWindow, message, now)), recheck)
 }
 
 fn canary(
@@ -71,7 +70,7 @@ fn canary(
     target: Option<&Version>,
     admitted: u32,
     now: Timestamp,
-) -> Option<Held> {
+) -> Option<Blocker> {
     let target = target?;
     let done = tally.versions.get(target).copied().unwrap_or(0);
     (done < rollout.canary && done.saturating_add(admitted) >= rollout.canary).then(|| {
@@ -79,17 +78,18 @@ fn canary(
             "{done} of {} canary nodes run {target}; the others wait until all of them do, and have soaked",
             rollout.canary
         );
-        (blocker(component, BlockerKind::Canary, message, now), None)
+        blocker(component, BlockerKind::Canary, message, now)
     })
 }
 
-fn soaking(component: &ComponentView, rollout: &Rollout, tally: &Tally, now: Timestamp) -> Option<Held> {
-    let last = tally.last_end?;
+fn soaking(component: &ComponentView, rollout: &Rollout, tally: &Tally, now: Timestamp) -> Held {
+    let Some(last) = tally.last_end else { return (None, None) };
     let until = last.checked_add(rollout.soak.signed()).unwrap_or(Timestamp::MAX);
-    (now < until).then(|| {
-        let message = format!("the last handoff ended at {last}; the next starts after {}, at {until}", rollout.soak);
-        (blocker(component, BlockerKind::Soaking, message, last), Some(until))
-    })
+    if now >= until {
+        return (None, None);
+    }
+    let message = format!("the last handoff ended at {last}; the next starts after {}, at {until}", rollout.soak);
+    (Some(blocker(component, BlockerKind::Soaking, message, last)), Some(until))
 }
 
 pub(super) fn blocker(component: &ComponentView, kind: BlockerKind, message: String, since: Timestamp) -> Blocker {

@@ -51,6 +51,8 @@ pub struct Contribution {
     pub occupied: bool,
     /// The version that the node runs, ready.
     pub runs: Option<Version>,
+    /// It is selected, runs the component's version, and nothing is asked of it.
+    pub current: bool,
     /// What its handoff heads for.
     pub target: Option<Version>,
     /// A person's turn, or somebody else's.
@@ -74,15 +76,19 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         && !ending::is_out_of_service(f)
         && !f.holds_slot();
     let ready = f.works() && labels.ready == labels.plugin;
+    let standing = match phase {
+        None | Some(Phase::Done | Phase::Aborted) => Standing::Idle,
+        Some(Phase::Failed) => Standing::Failed,
+        Some(Phase::Queued) => Standing::Queued { position: spec.and_then(|spec| spec.position) },
+        Some(_) if ending::is_out_of_service(f) => Standing::Idle,
+        Some(_) => Standing::Running,
+    };
+    let selected = f.occupancy.selected && f.record().is_some();
+    let runs = labels.plugin.clone().filter(|_| ready);
+    let aim = f.component.spec().map(|spec| spec.version.as_str());
     Contribution {
         component,
-        standing: match phase {
-            None | Some(Phase::Done | Phase::Aborted) => Standing::Idle,
-            Some(Phase::Failed) => Standing::Failed,
-            Some(Phase::Queued) => Standing::Queued { position: spec.and_then(|spec| spec.position) },
-            Some(_) if ending::is_out_of_service(f) => Standing::Idle,
-            Some(_) => Standing::Running,
-        },
+        standing,
         kind: match by {
             _ if resumed => Kind::Resumed,
             _ if f.is_by_label() => Kind::Label,
@@ -94,9 +100,10 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
             }
             _ => Kind::Ordered,
         },
-        selected: f.occupancy.selected && f.record().is_some(),
+        selected,
         occupied: is_occupied(f.occupancy),
-        runs: labels.plugin.clone().filter(|_| ready),
+        current: selected && standing == Standing::Idle && runs.as_ref().is_some_and(|runs| aim == Some(runs.as_str())),
+        runs,
         target: f.target(),
         blocked: is_blocked(verdict),
         unknown: matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|it| matches!(it.kind, BlockerKind::UnknownVersion | BlockerKind::LabelGarbage | BlockerKind::Anomaly))),
@@ -172,20 +179,15 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn add(&mut self, it: &Contribution, aim: Option<&str>) {
+    pub fn add(&mut self, it: &Contribution) {
         if it.selected {
             self.total += 1;
             self.foreign += u32::from(it.foreign && !it.closed);
         }
         if let Some(version) = &it.runs {
-            match self.versions.get_mut(version) {
-                Some(count) => *count += 1,
-                None => {
-                    self.versions.insert(version.clone(), 1);
-                }
-            }
-            self.current += u32::from(it.selected && aim == Some(version.as_str()) && it.standing == Standing::Idle);
+            self.runs(version, 1);
         }
+        self.current += u32::from(it.current);
         match it.standing {
             Standing::Idle => {}
             Standing::Queued { .. } => self.queued += 1,
@@ -199,5 +201,32 @@ impl Tally {
         self.unknown += u32::from(it.unknown);
         self.occupied += u32::from(it.occupied);
         self.last_end = self.last_end.max(it.ended);
+    }
+    /// The counts of other nodes.
+    pub fn merge(&mut self, other: &Self) {
+        self.total += other.total;
+        self.current += other.current;
+        self.queued += other.queued;
+        self.running += other.running;
+        self.blocked += other.blocked;
+        self.failed += other.failed;
+        self.failures += other.failures;
+        self.unknown += other.unknown;
+        self.occupied += other.occupied;
+        self.foreign += other.foreign;
+        for (version, count) in &other.versions {
+            self.runs(version, *count);
+        }
+        self.last_end = self.last_end.max(other.last_end);
+    }
+
+    fn runs(&mut self, version: &Version, nodes: u32) {
+        // Looked up first: cloning the key for an entry that is there mostly would cost more.
+        match self.versions.get_mut(version) {
+            Some(count) => *count += nodes,
+            None => {
+                self.versions.insert(version.clone(), nodes);
+            }
+        }
     }
 }

@@ -106,6 +106,13 @@ impl<'f, 'a> Transition<'f, 'a> {
     pub fn put(mut self, evidence: Evidence, why: impl Into<String>) -> Verdict {
         let Some(of) = self.facts.handoff_ref() else { return Verdict::Done };
         self.status.observed_generation = self.facts.handoff().map(|handoff| handoff.generation);
+        if self.status.phase == Phase::Held
+            && let Some(reason) = &self.status.reason
+        {
+            // Whoever reads the API finds here, too, what is waited for.
+            let blocker = super::ending::held_by(self.facts, &reason.word, reason.message.clone());
+            self.status.blockers = recorded(&[blocker]);
+        }
         let op = Op::PutHandoffStatus { of, status: Box::new(self.status) };
         Verdict::Act(Box::new(Action { op, evidence, why: why.into() }))
     }

@@ -424,7 +424,7 @@ pub fn scene_of(parts: &[(ComponentKey, Vec<NodeBuilder>)]) -> Scene {
     let picture = Picture {
         fleet: Arc::new(fleet),
         verdicts: verdicts.into(),
-        queues: Arc::new(queues),
+        queues: queues.into(),
         mode: Mode::Engine,
         leadership: LeadershipView { holder: Some("ada@laptop".into()), ours: true, epoch: 3, until: None, problem: None },
     };

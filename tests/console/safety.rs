@@ -153,7 +153,7 @@ fn every_disabled_command_says_why_and_only_what_is_dangerous_writes() {
     for scene in [busy(), scene([]), busy().fleet(|fleet| fleet.components.clear())] {
         for name in ["", "gpu-n01", "gpu-n02", "gpu-n03", "gpu-n05", "gpu-n06", "gpu-n08"] {
             let mut user = User::at(scene.clone());
-            if user.model.rows.items().len() > 3 && !name.is_empty() {
+            if user.model.rows.len() > 3 && !name.is_empty() {
                 user.go_to(name);
             }
             for info in COMMANDS {

@@ -134,7 +134,7 @@ proptest! {
             }
             draw_at(&mut user.model, width, height);
             if let Some(index) = user.model.selected.as_ref().and_then(|key| user.model.rows.index_of(key)) {
-                prop_assert!(user.model.rows.row(index) == user.model.selected.as_ref());
+                prop_assert!(user.model.rows.row(index) == user.model.selected);
             }
             prop_assert!(user.model.screens.len() == 3 && user.model.overlays.len() <= 1);
         }

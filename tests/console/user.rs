@@ -104,7 +104,7 @@ impl User {
     /// Moves to a node by name.
     pub fn go_to(&mut self, node: &str) -> &mut Self {
         self.press("1 g g");
-        for _ in 0..self.model.rows.items().len() {
+        for _ in 0..self.model.rows.len() {
             if self.selected() == node {
                 return self;
             }

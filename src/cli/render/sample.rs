@@ -181,7 +181,7 @@ impl Sample {
         Picture {
             fleet: Arc::new(fleet),
             verdicts: self.verdicts.into(),
-            queues: Arc::new(BTreeMap::from([(gpu(), self.queue)])),
+            queues: BTreeMap::from([(gpu(), self.queue)]).into(),
             mode: Mode::ReadOnly,
             leadership: LeadershipView { holder: Some("lockkeeper-1".into()), ..LeadershipView::default() },
         }

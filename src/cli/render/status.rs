@@ -115,7 +115,7 @@ pub fn report(picture: &Picture, only: Option<&ComponentKey>) -> Report {
     let mut rows = Rows::default();
     rows.only = only.cloned();
     rows.refresh(picture, fleet.generation);
-    let nodes = rows.items().iter().filter_map(|item| match item {
+    let nodes = rows.items().filter_map(|item| match item {
         Item::Group(_) => None,
         Item::Row(key) => Facts::of(picture, &key.component, &key.node).map(|facts| node(&facts)),
     });

@@ -247,7 +247,7 @@ impl Fleet {
     }
 
     fn rows(&mut self, model: &Model, pen: &mut Pen<'_>, columns: &[Placed<Col>]) {
-        let items = model.rows.items();
+        let items = &model.rows;
         if items.is_empty() {
             let text = match (model.picture.fleet.synced, model.rows.filter.is_empty()) {
                 (false, _) => "waiting for the first complete picture",
@@ -258,9 +258,8 @@ impl Fleet {
             return;
         }
         let selected = model.selected_index();
-        if self.anchor.as_ref() != items.get(self.view.top)
-            && let Some(anchor) = &self.anchor
-            && let Some(at) = items.iter().position(|item| item == anchor)
+        if let Some(anchor) = &self.anchor
+            && let Some(at) = items.find(anchor)
         {
             self.view.top = at;
         }
@@ -269,10 +268,10 @@ impl Fleet {
             self.view.top = 0;
         }
         let window = self.view.window(items.len(), selected, usize::from(pen.height()));
-        self.anchor = items.get(window.start).cloned();
+        self.anchor = items.get(window.start);
         let stale = model.is_stale();
         table::rows(pen, window.clone(), |at, line| match items.get(at) {
-            Some(Item::Group(key)) => group(model, key, line),
+            Some(Item::Group(key)) => group(model, &key, line),
             Some(Item::Row(key)) => {
                 if let Some(facts) = Facts::of(&model.picture, &key.component, &key.node) {
                     row(model, &facts, line, columns, selected == Some(at), stale);

@@ -1,0 +1,136 @@
+//! The verdicts of one picture, cheap to copy and to compare with those before. How they come about is `decide`'s.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::{
+    action::{Action, Subject},
+    again::Seen,
+    facts::Admission,
+    queue::Queue,
+    tally::{Contribution, Tally},
+    verdict::Verdict,
+};
+use crate::{
+    api::{ComponentKey, NodeName},
+    fleet::{
+        sorted::{Entry, Sorted},
+        view::NodeView,
+    },
+};
+
+/// The verdicts of one picture. Cheap to clone; unchanged parts are shared with the decisions before.
+#[derive(Debug, Clone, Default)]
+pub struct Decisions {
+    /// Sorted by name.
+    pub nodes: Sorted<Arc<NodeDecision>>,
+    /// Components, versions, the Lease; only those that need something.
+    pub others: Arc<BTreeMap<Subject, Verdict>>,
+    /// Who is admitted next and why each of the others waits, in the order in which nodes will be taken.
+    pub queue: Arc<Queue>,
+    /// By component.
+    pub tallies: Arc<BTreeMap<ComponentKey, Tally>>,
+    /// Decide again then at the latest, though nothing has changed.
+    pub recheck: Option<Timestamp>,
+    pub(super) inputs: Option<Arc<Seen>>,
+}
+
+/// The verdicts of one node, by component.
+#[derive(Debug)]
+pub struct NodeDecision {
+    pub node: NodeName,
+    pub verdicts: Vec<(ComponentKey, Verdict)>,
+    pub recheck: Option<Timestamp>,
+    pub(super) view: Arc<NodeView>,
+    pub(super) admissions: Vec<Option<Admission>>,
+    pub(super) contributions: Vec<Contribution>,
+    /// A verdict rests on budgets: of claimants that are being drained.
+    pub(super) drains: bool,
+}
+
+/// What a few dozen nodes come to.
+#[derive(Debug, Default)]
+pub struct NodeSum {
+    pub(super) recheck: Option<Timestamp>,
+    acts: bool,
+    pub(super) drains: bool,
+    /// By the component's place in the sorted list of components.
+    pub(super) tallies: Vec<Tally>,
+    /// Nodes with our cordon, with the component's place.
+    pub(super) closed: Vec<(usize, NodeName)>,
+}
+
+impl Entry for Arc<NodeDecision> {
+    type Key = NodeName;
+    type Sum = NodeSum;
+
+    fn key(&self) -> &NodeName {
+        &self.node
+    }
+
+    fn sum(entries: &[Self]) -> NodeSum {
+        let mut sum = NodeSum::default();
+        for node in entries {
+            sum.recheck = [sum.recheck, node.recheck].into_iter().flatten().min();
+            sum.acts |= node.verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Act(_)));
+            sum.drains |= node.drains;
+            for it in &node.contributions {
+                if sum.tallies.len() <= it.component {
+                    sum.tallies.resize_with(it.component + 1, Tally::default);
+                }
+                if let Some(tally) = sum.tallies.get_mut(it.component) {
+                    tally.add(it);
+                }
+                if it.closed {
+                    sum.closed.push((it.component, node.node.clone()));
+                }
+            }
+        }
+        sum
+    }
+}
+
+impl Decisions {
+    pub fn node(&self, name: &NodeName) -> Option<&Arc<NodeDecision>> {
+        self.nodes.get(name)
+    }
+
+    /// None: nothing is known of it, or it needs nothing.
+    pub fn verdict(&self, subject: &Subject) -> Option<&Verdict> {
+        match subject {
+            Subject::Occupancy { component, node } => self.node(node)?.verdict(component),
+            other => self.others.get(other),
+        }
+    }
+
+    /// Every verdict, in the order of subjects.
+    pub fn iter(&self) -> impl Iterator<Item = (Subject, &Verdict)> {
+        let nodes = self.nodes.iter().flat_map(|node| {
+            node.verdicts.iter().map(|(component, verdict)| {
+                (Subject::Occupancy { component: component.clone(), node: node.node.clone() }, verdict)
+            })
+        });
+        nodes.chain(self.others.iter().map(|(subject, verdict)| (subject.clone(), verdict)))
+    }
+
+    /// At most one action per subject. The Lease and versions first, since the others wait for them.
+    pub fn actions(&self) -> impl Iterator<Item = (Subject, &Action)> {
+        let others = self.others.iter().rev().map(|(subject, verdict)| (subject.clone(), verdict));
+        let nodes = self.nodes.leaves().filter(|leaf| leaf.sum().acts).flat_map(|leaf| leaf.entries()).flat_map(|node| {
+            node.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Act(_))).map(|(component, verdict)| {
+                (Subject::Occupancy { component: component.clone(), node: node.node.clone() }, verdict)
+            })
+        });
+        others.chain(nodes).filter_map(|(subject, verdict)| match verdict {
+            Verdict::Act(action) => Some((subject, &**action)),
+            _ => None,
+        })
+    }
+}
+
+impl NodeDecision {
+    pub fn verdict(&self, component: &ComponentKey) -> Option<&Verdict> {
+        self.verdicts.iter().find(|(key, _)| key == component).map(|(_, verdict)| verdict)
+    }
+}
