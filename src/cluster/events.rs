@@ -7,11 +7,15 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 
 use super::{CallError, Cluster, Fence, WriteCap, call::Call};
 use crate::api::{MANAGER, Uid};
@@ -54,22 +58,36 @@ const WAITING: usize = 256;
 const LONGEST_NOTE: usize = 1024;
 const LONGEST_REASON: usize = 128;
 
+#[derive(Debug)]
+enum Told {
+    Happening(Happening),
+    /// To be answered when everything told before has been sent or given up.
+    Flush(oneshot::Sender<()>),
+}
+
 /// Hands events to a task of their own. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Events {
-    out: mpsc::Sender<Happening>,
+    out: mpsc::Sender<Told>,
     lost: Arc<AtomicU64>,
 }
 
 impl Events {
     /// `instance` names this process, as its Lease identity does. The fence is asked before each event is sent: a former leader is silent.
     pub fn start(cluster: &Cluster, _cap: WriteCap, fence: Fence, instance: &str) -> (Self, JoinHandle<()>) {
-        let (out, mut waiting) = mpsc::channel::<Happening>(WAITING);
+        let (out, mut waiting) = mpsc::channel::<Told>(WAITING);
         let lost = Arc::new(AtomicU64::new(0));
         let (cluster, instance, missed) = (cluster.clone(), instance.to_owned(), lost.clone());
         let task = tokio::spawn(async move {
             let (mut warned, mut recorder) = (false, Recorder::default());
-            while let Some(happening) = waiting.recv().await {
+            while let Some(told) = waiting.recv().await {
+                let happening = match told {
+                    Told::Happening(happening) => happening,
+                    Told::Flush(done) => {
+                        let _ = done.send(());
+                        continue;
+                    }
+                };
                 if fence().is_err() {
                     continue;
                 }
@@ -87,9 +105,16 @@ impl Events {
 
     /// Never waits.
     pub fn tell(&self, happening: Happening) {
-        if self.out.try_send(happening).is_err() {
+        if self.out.try_send(Told::Happening(happening)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Waits until everything told so far has been sent; for so long at most. False: something may be left.
+    pub async fn flush(&self, limit: Duration) -> bool {
+        let (done, sent) = oneshot::channel();
+        let all = async { self.out.send(Told::Flush(done)).await.is_ok() && sent.await.is_ok() };
+        tokio::time::timeout(limit, all).await.unwrap_or(false)
     }
 
     /// How many were not recorded.
@@ -191,8 +216,6 @@ fn cut(text: &str, longest: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::cluster::{
         testing::{Answer, cluster, status},
@@ -234,5 +257,23 @@ mod tests {
         assert!(asked[0].uri.starts_with("/apis/events.k8s.io/v1/namespaces/default/events"));
         drop(events);
         task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_at_the_end_is_sent_within_the_limit() {
+        let (cluster, heard) = cluster(false, |_| Answer::Json(201, json!({})));
+        let (events, task) = Events::start(&cluster, cluster.write_cap().unwrap(), open(), "me");
+        (0..20).for_each(|number| events.tell(happening(&number.to_string())));
+        assert!(heard.all().is_empty(), "nothing waits for them");
+        assert!(events.flush(Duration::from_secs(1)).await);
+        assert_eq!(heard.all().len(), 20);
+        task.abort();
+        let (cluster, _) = super::super::testing::cluster(false, |_| Answer::Never);
+        let (events, task) = Events::start(&cluster, cluster.write_cap().unwrap(), open(), "me");
+        events.tell(happening("a"));
+        let begun = tokio::time::Instant::now();
+        assert!(!events.flush(Duration::from_secs(1)).await, "no server holds an end up");
+        assert_eq!(begun.elapsed(), Duration::from_secs(1));
+        task.abort();
     }
 }

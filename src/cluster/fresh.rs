@@ -145,12 +145,26 @@ pub async fn get(cluster: &Cluster, kind: Kind, namespace: &str, name: &str) -> 
 
 /// All objects that the field selector lets through, in pages, from the newest state (no `resourceVersion=0`).
 pub async fn list(cluster: &Cluster, kind: Kind, namespace: &str, fields: &str) -> Result<Vec<Record>, FreshError> {
+    selected(cluster, kind, namespace, ("fieldSelector", fields)).await
+}
+
+/// All objects that the label selector lets through, in the same way.
+pub async fn labelled(cluster: &Cluster, kind: Kind, namespace: &str, labels: &str) -> Result<Vec<Record>, FreshError> {
+    selected(cluster, kind, namespace, ("labelSelector", labels)).await
+}
+
+async fn selected(
+    cluster: &Cluster,
+    kind: Kind,
+    namespace: &str,
+    (selector, text): (&str, &str),
+) -> Result<Vec<Record>, FreshError> {
     let served = served(kind);
     let (mut all, mut next, mut decoder) = (Vec::new(), None::<String>, Decoder::new(kind));
     loop {
         let mut uri = format!("{}?limit=500", served.collection(namespace));
-        if !fields.is_empty() {
-            uri = format!("{uri}&fieldSelector={}", super::call::query_value(fields));
+        if !text.is_empty() {
+            uri = format!("{uri}&{selector}={}", super::call::query_value(text));
         }
         if let Some(next) = &next {
             uri = format!("{uri}&continue={}", super::call::query_value(next));
@@ -191,6 +205,8 @@ of! {
     volume_claim_of: VolumeClaim => VolumeClaimRecord;
     claim_of: Claim => ClaimRecord;
     slice_of: Slice => SliceRecord;
+    component_of: Component => ComponentRecord;
+    daemon_set_of: DaemonSet => DaemonSetRecord;
 }
 
 impl FreshNode {

@@ -20,7 +20,7 @@ pub mod read_only;
 pub mod request;
 pub mod rim;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod watch;
 pub mod write;
 

@@ -4,17 +4,18 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::brain::Mind;
 use crate::{
-    api::{NodeName, ObjectKey},
+    api::{ComponentKey, NodeName, ObjectKey, keys},
     cluster::{
         Cluster,
         call::Call,
-        fresh::{self, FreshNode, Wanted},
+        fresh::{self, FreshError, FreshNode, Wanted},
         kinds::served,
     },
     drain::{claimants::Claims, incoming::VolumeClaims},
     fleet::{
         event::{Kind, Record},
-        occupancy::NodeFacts,
+        node_labels,
+        occupancy::{NodeFacts, component_of},
         records::HandoffRecord,
         view::NodeView,
     },
@@ -91,8 +92,69 @@ pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first
                 _ => Second::Same(Box::new(first.clone())),
             }
         }
-        Subject::Component(_) | Subject::Lease => Second::Same(Box::new(first.clone())),
+        Subject::Component(key) => again(removal(cluster, key, first).await, first),
+        Subject::Lease => match orphan(cluster, mind, first, read).await {
+            Ok(Some(Verdict::Act(action))) if first.is_same_as(&action) => Second::Same(action),
+            Ok(_) => Second::Other,
+            Err(error) => Second::Unread(error.to_string()),
+        },
     }
+}
+
+fn again(still: Result<bool, FreshError>, first: &Action) -> Second {
+    match still {
+        Ok(true) => Second::Same(Box::new(first.clone())),
+        Ok(false) => Second::Other,
+        Err(error) => Second::Unread(error.to_string()),
+    }
+}
+
+/// A component's removal takes a DaemonSet or the finalizer away: only while the component is being deleted, and when no node carries
+/// anything of it and none of its pods is left. The finalizer goes last.
+async fn removal(cluster: &Cluster, key: &ComponentKey, first: &Action) -> Result<bool, FreshError> {
+    let fresh = fresh::get(cluster, Kind::Component, &key.namespace, &key.name).await?.and_then(fresh::component_of);
+    let Some(component) = fresh.filter(|component| component.meta.deletion.is_some()) else { return Ok(false) };
+    let own = format!("{}={}", keys::COMPONENT, key.name);
+    let sets = fresh::labelled(cluster, Kind::DaemonSet, &key.namespace, &own).await?;
+    let mut sets = sets.into_iter().filter_map(fresh::daemon_set_of);
+    let as_decided = match &first.op {
+        Op::DeleteDaemonSet { key, uid } => {
+            sets.any(|set| set.key == *key && set.meta.uid == *uid && set.current == 0 && set.desired == 0)
+        }
+        Op::SetComponentFinalizer { uid, .. } => component.meta.uid == *uid && sets.next().is_none(),
+        _ => true,
+    };
+    if !as_decided {
+        return Ok(false);
+    }
+    // What a node carries is in labels and in annotations, which no selector finds.
+    let nodes = fresh::list(cluster, Kind::Node, "", "").await?.into_iter().filter_map(fresh::node_of);
+    if nodes.into_iter().any(|node| node_labels::parse(&node).get(key).is_some_and(|labels| !labels.is_bare())) {
+        return Ok(false);
+    }
+    let pods = fresh::labelled(cluster, Kind::Pod, &key.namespace, &own).await?;
+    Ok(!pods.into_iter().filter_map(fresh::pod_of).any(|pod| component_of(&pod).as_ref() == Some(key)))
+}
+
+/// A slot that no handoff speaks for, on what its node, its component and the Lease are now.
+async fn orphan(cluster: &Cluster, mind: &Mind, first: &Action, read: &mut Vec<Record>) -> Result<Option<Verdict>, FreshError> {
+    let Op::Release(slot) = &first.op else { return Ok(None) };
+    let name = NodeName::from(slot.node.as_str());
+    let component = slot.component.split_once('/').map(|(namespace, name)| ComponentKey::new(namespace, name));
+    let handoff = component.as_ref().map(|key| ObjectKey::new(key.namespace.clone(), format!("{}.{}", key.name, slot.node)));
+    let exists = match &component {
+        Some(key) => fresh::get(cluster, Kind::Component, &key.namespace, &key.name).await?.is_some(),
+        None => false,
+    };
+    // A component that has come is for the watches to show.
+    if component.as_ref().is_some_and(|key| exists != mind.view.components.contains_key(key)) {
+        return Ok(None);
+    }
+    let fresh = fresh::node(cluster, &name, &Wanted { handoff, incoming: false, devices: false }).await?;
+    read.extend(records(&fresh));
+    let lease = fresh.our_lease.clone().map(Arc::new);
+    let node = judge(mind, fresh);
+    Ok(mind.decide_on_slots(node, lease, cluster.clock().now()))
 }
 
 /// Judged as the projection judges, by the same function.
@@ -136,3 +198,6 @@ fn records(fresh: &FreshNode) -> Vec<Record> {
     records.extend(fresh.pods.iter().cloned().map(Record::Pod));
     records
 }
+
+#[cfg(test)]
+mod tests;

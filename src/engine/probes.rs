@@ -66,6 +66,15 @@ impl Probes {
         Some(task)
     }
 
+    /// At the end: lets Events that wait be sent, for so long at most.
+    pub async fn flush(&self, limit: Duration) {
+        if let Some(events) = self.events.get()
+            && !events.flush(limit).await
+        {
+            tracing::warn!("the last events may not have been recorded: the API server did not answer in time");
+        }
+    }
+
     pub fn events_lost(&self) -> u64 {
         self.events.get().map_or(0, Events::lost)
     }

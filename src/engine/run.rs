@@ -83,6 +83,8 @@ pub struct Engine {
 const REQUESTS: usize = 32;
 /// A write in flight at the end is awaited this long.
 const LAST_WRITES: Duration = Duration::from_secs(5);
+/// Events that wait at the end, this long.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// Starts watching, and acting if the mode and the Lease allow it.
@@ -376,6 +378,9 @@ impl Loop {
         while let Ok(Some(finished)) = tokio::time::timeout_at(until, self.running.next()).await {
             self.finish(finished);
         }
+        // What the last writes came to is told, too, while the Lease is still held.
+        self.think();
+        self.options.probes.flush(LAST_EVENTS).await;
         if let Some(keeper) = &self.keeper {
             keeper.stop().await;
         }
