@@ -63,9 +63,9 @@ fn records() -> Vec<Record> {
 fn device_node(number: usize) -> NodeBuilder {
     let name = format!("node-{number:05}");
     let made = node(&name).runs("ns/gpu", "1").allocatable(GPU, 8).label("zone", &format!("z{}", number % 3));
-    let closed = number % 100 == 0 && number / 100 < IN_FLIGHT;
+    let closed = number.is_multiple_of(100) && number / 100 < IN_FLIGHT;
     let made = if closed { made.cordoned_for("ns/gpu") } else { made };
-    if number % 2 == 0 { made.label("nic", "yes").role(Role::Desired, "ns/nic", "1") } else { made }
+    if number.is_multiple_of(2) { made.label("nic", "yes").role(Role::Desired, "ns/nic", "1") } else { made }
 }
 
 /// One of the handoffs in flight, by its number.
@@ -174,7 +174,7 @@ const CHANGES: [(&str, Change, usize); 5] = [
         |round| {
             let (node, number) = (round * 37 % NODES, 3 + round % 27);
             let mut records = changed_pod(round, number).records();
-            records.extend(application_budget(application(node, number), i32::from(round % 2 == 0)).records());
+            records.extend(application_budget(application(node, number), i32::from(round.is_multiple_of(2))).records());
             records
         },
         1,
@@ -183,7 +183,7 @@ const CHANGES: [(&str, Change, usize); 5] = [
     (
         "a handoff's status",
         |round| {
-            let phase = if round / IN_FLIGHT % 2 == 0 { Phase::Detaching } else { Phase::Draining };
+            let phase = if (round / IN_FLIGHT).is_multiple_of(2) { Phase::Detaching } else { Phase::Draining };
             in_flight(round % IN_FLIGHT, phase).records()
         },
         1,
@@ -194,7 +194,7 @@ const CHANGES: [(&str, Change, usize); 5] = [
 /// It becomes ready or not, which its budget counts.
 fn changed_pod(round: usize, number: usize) -> PodBuilder {
     let made = application_pod(round * 37 % NODES, number);
-    if round % 2 == 0 { made.not_ready() } else { made.priority(7) }
+    if round.is_multiple_of(2) { made.not_ready() } else { made.priority(7) }
 }
 
 pub fn project(budget: &mut Budget<'_>) {

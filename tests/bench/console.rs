@@ -25,7 +25,7 @@ use lockkeeper::{
         view,
     },
     engine::picture::{LeadershipView, Mode, Picture, Queues, Verdicts},
-    fleet::{build::*, event::*},
+    fleet::build::*,
     handoff::{
         decide::{Decisions, decide_fleet},
         facts::Context,
@@ -106,9 +106,9 @@ impl Engine {
     /// A node's pod has become ready or not, another's handoff has gone on, or a third was queued.
     fn change(&mut self, round: usize) -> Picture {
         match round % 3 {
-            0 => self.fleet.put(application(round * 7).ready(round % 2 == 0)),
+            0 => self.fleet.put(application(round * 7).ready(round.is_multiple_of(2))),
             1 => {
-                let phase = if round % 2 == 0 { Phase::Draining } else { Phase::Detaching };
+                let phase = if round.is_multiple_of(2) { Phase::Draining } else { Phase::Detaching };
                 self.fleet.put(handoff("ns/gpu", &name(round % 20 * 250)).to("2").phase(phase, at(-20)))
             }
             _ => self.fleet.put(handoff("ns/gpu", &name(round * 5 + 2)).to("2")),
@@ -176,7 +176,7 @@ fn main() {
     let mut shown = model(one.clone());
     let picture = measure_after(
         &format!("picture with every node another, {NODES}"),
-        |round| if round % 2 == 0 { other.clone() } else { one.clone() },
+        |round| if round.is_multiple_of(2) { other.clone() } else { one.clone() },
         |picture| {
             black_box(update(&mut shown, Msg::Picture(Box::new(picture))));
             terminal.draw(|frame| view::draw(&mut shown, frame.buffer_mut())).unwrap();
