@@ -8,11 +8,16 @@ use std::{
 
 use clap::{Args, ValueEnum};
 
-use super::{Exit, Failure, Global, out, render, text};
+use super::{
+    Exit, Failure, Global, out, render,
+    serve::{Door, Serve},
+    text,
+};
 use crate::{
     console::{self, ConsoleOptions, theme::ThemeName, write_log},
     sim::{
         demo::{self, Baseline, DemoOptions, Findings, Scenario, Summary},
+        pacer::Speed,
         world::Profile,
     },
 };
@@ -46,6 +51,8 @@ pub struct Demo {
     /// Write the text of a headless run's event log to this file
     #[arg(long, value_name = "FILE")]
     pub event_log: Option<PathBuf>,
+    #[command(flatten)]
+    pub serve: Serve,
     /// How a headless run reports
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
@@ -86,14 +93,23 @@ impl Demo {
 }
 
 pub fn run(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
-    if demo.is_headless() { headless(demo) } else { interactive(demo, global) }
+    let door = demo.serve.open()?;
+    match (demo.is_headless(), door) {
+        (true, None) => headless(demo),
+        (true, Some(door)) => served(demo, door),
+        (false, door) => interactive(demo, global, door),
+    }
 }
 
 /// The console on the simulation, which runs on a thread of its own at a human pace.
-fn interactive(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
+fn interactive(demo: &Demo, global: &Global, mut door: Option<Door>) -> Result<Exit, Failure> {
     // A log line on the terminal would tear the picture.
     let _log = super::logging::to_file();
-    let stage = demo::interactive::start(&demo.options(), demo.speed, global.read_only)
+    if let Some(door) = &door {
+        eprintln!("{}", door.hint());
+    }
+    let serving = door.as_mut().and_then(|door| door.serving.take());
+    let stage = demo::interactive::start(&demo.options(), demo.speed, global.read_only, serving)
         .map_err(|why| Failure::environment(format!("the demo cannot start: {why}")))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -122,22 +138,58 @@ fn interactive(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
 fn headless(demo: &Demo) -> Result<Exit, Failure> {
     let (summary, findings) =
         demo::headless::run(&demo.options()).map_err(|why| Failure::environment(format!("the demo cannot run: {why}")))?;
+    report(demo, &summary, &findings)?;
+    Ok(exit(demo, &summary))
+}
+
+/// At a pace for clients from outside, and on after the end until a signal comes.
+fn served(demo: &Demo, mut door: Door) -> Result<Exit, Failure> {
+    let Some(serving) = door.serving.take() else { return headless(demo) };
+    let _ = writeln!(std::io::stderr(), "{}", door.hint());
+    let mut reported = Ok(());
+    let ended =
+        demo::headless::run_served(&demo.options(), serving, Speed::new(demo.speed), told_to_stop(), |summary, findings| {
+            reported = report(demo, summary, findings);
+            let _ = writeln!(std::io::stderr(), "the scenario has ended; serving on until SIGINT or SIGTERM");
+        });
+    let summary = ended.map_err(|why| Failure::environment(format!("the demo cannot run: {why}")))?;
+    reported?;
+    Ok(summary.map_or(Exit::Done, |summary| exit(demo, &summary)))
+}
+
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    // Without a handler the signal ends the process by itself.
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        biased;
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
+
+fn report(demo: &Demo, summary: &Summary, findings: &Findings) -> Result<(), Failure> {
     if let Some(path) = &demo.event_log {
         fs::write(path, &findings.log)
             .map_err(|error| Failure::environment(format!("cannot write the event log {}: {error}", path.display())))?;
     }
     out::print(&match demo.output {
-        Format::Text => told(demo, &summary, &findings),
-        Format::Json => render::json_line(&summary)?,
+        Format::Text => told(demo, summary, findings),
+        Format::Json => render::json_line(summary)?,
     })?;
     for (what, lines) in [("violation", &findings.violations), ("unfinished", &findings.unfinished)] {
         for line in lines {
             let _ = writeln!(std::io::stderr(), "{what}: {}", text::plain(line));
         }
     }
-    // A baseline shows what goes wrong without lockkeeper; that it does is no failure.
-    let good = summary.is_good() || demo.baseline.is_some();
-    Ok(if good { Exit::Done } else { Exit::NotAllDone })
+    Ok(())
+}
+
+/// A baseline shows what goes wrong without lockkeeper; that it does is no failure.
+fn exit(demo: &Demo, summary: &Summary) -> Exit {
+    if summary.is_good() || demo.baseline.is_some() { Exit::Done } else { Exit::NotAllDone }
 }
 
 fn told(demo: &Demo, summary: &Summary, findings: &Findings) -> String {

@@ -14,6 +14,7 @@ mod pictures;
 mod plan;
 mod reconcile;
 pub mod render;
+mod serve;
 mod session;
 mod shell;
 mod status;

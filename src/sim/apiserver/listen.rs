@@ -34,13 +34,20 @@ impl Drop for Listening {
 }
 
 impl ApiServer {
-    /// Serves the identities, each under a token of its own. Must be called on the server's runtime.
+    /// Serves the identities, each under a token that anybody can guess: for tests. Must be called on the server's runtime.
     ///
     /// # Errors
     /// When the listener has no address.
     pub fn serve(&self, listener: TcpListener, identities: &[Identity]) -> io::Result<Listening> {
+        self.serve_by_token(listener, identities.iter().map(|i| (format!("{}-token", i.client), i.clone())).collect())
+    }
+
+    /// Serves the identities, each under its token. Must be called on the server's runtime.
+    ///
+    /// # Errors
+    /// When the listener has no address.
+    pub fn serve_by_token(&self, listener: TcpListener, tokens: BTreeMap<String, Identity>) -> io::Result<Listening> {
         let address = listener.local_addr()?;
-        let tokens: BTreeMap<String, Identity> = identities.iter().map(|i| (format!("{}-token", i.client), i.clone())).collect();
         let server = self.clone();
         let by_token = Arc::new(tokens.clone());
         let task = tokio::spawn(async move {

@@ -10,8 +10,13 @@ use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::Notify;
 
-use super::{Baseline, DemoOptions, Findings, Summary, baseline, chaos, story, supervisor};
+use super::{
+    Baseline, DemoOptions, Findings, Summary, baseline, chaos,
+    serving::{Open, Serving},
+    story, supervisor,
+};
 use crate::sim::{
+    pacer::Speed,
     people::{
         hands::Hands,
         meddler::{self, Plan},
@@ -31,26 +36,84 @@ pub(super) const SETTLE: Duration = Duration::from_secs(300);
 /// # Errors
 /// The runtime cannot be made, or the scenario cannot be set up; the text says which step failed.
 pub fn run(options: &DemoOptions) -> Result<(Summary, Findings), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(play(options))
+    runtime()?.block_on(async { play(options, &world(options), &mut Door::default()).await })
 }
 
-async fn play(options: &DemoOptions) -> Result<(Summary, Findings), String> {
+/// Runs it with a port for clients from outside, open from the moment at which the fleet is set up, and at a pace that suits them. `ended` hears the
+/// result; then the fleet is served on, with an engine, until `stop` is there. None: it was there before the end.
+///
+/// # Errors
+/// As [`run`], or the port cannot be served.
+pub fn run_served(
+    options: &DemoOptions,
+    serving: Serving,
+    speed: Speed,
+    stop: impl Future<Output = ()>,
+    ended: impl FnOnce(&Summary, &Findings),
+) -> Result<Option<Summary>, String> {
+    runtime()?.block_on(async {
+        let world = world(options);
+        let mut door = Door { serving: Some((serving, speed)), open: None };
+        let mut stop = std::pin::pin!(stop);
+        let (summary, findings) = tokio::select! {
+            biased;
+            () = &mut stop => return Ok(None),
+            played = play(options, &world, &mut door) => played?,
+        };
+        ended(&summary, &findings);
+        let idle = Arc::new(Notify::new());
+        let engine = options
+            .baseline
+            .is_none()
+            .then(|| tokio::spawn(supervisor::keep_running(world.clone(), ENGINE.to_owned(), 1, idle.clone())));
+        stop.await;
+        idle.notify_one();
+        if let Some(engine) = engine {
+            let _ = engine.await;
+        }
+        Ok(Some(summary))
+    })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().map_err(|error| format!("no runtime: {error}"))
+}
+
+/// The way in for clients from outside, if there is one.
+#[derive(Default)]
+struct Door {
+    serving: Option<(Serving, Speed)>,
+    open: Option<Open>,
+}
+
+impl Door {
+    fn open(&mut self, world: &World) -> Result<(), String> {
+        if let Some((serving, speed)) = self.serving.take() {
+            self.open = Some(serving.open(&world.api, speed)?);
+        }
+        Ok(())
+    }
+}
+
+fn world(options: &DemoOptions) -> Arc<World> {
     let mut world_options = WorldOptions::new(options.seed);
     world_options.faults = options.faults;
     world_options.controllers.scheduler.late_permille = if options.faults == Profile::None { 0 } else { 50 };
     world_options.server.log_records = if options.keep_log { None } else { Some(0) };
-    let world = Arc::new(World::start(&world_options, &scenario::cluster(options.nodes)));
+    Arc::new(World::start(&world_options, &scenario::cluster(options.nodes)))
+}
+
+async fn play(options: &DemoOptions, world: &Arc<World>, door: &mut Door) -> Result<(Summary, Findings), String> {
     let story = options.tell.then(|| story::collect(&world.api));
     let hands = world.hands("operator");
     let nodes = scenario::node_names(options.nodes);
     let (outcome, mut done) = match options.baseline {
-        Some(Baseline::RollingUpdate) => (baseline::rolling_update(&world, &hands, &nodes, options).await?, BTreeMap::new()),
-        None => upgrade(&world, &hands, &nodes, options).await?,
+        Some(Baseline::RollingUpdate) => {
+            door.open(world)?;
+            (baseline::rolling_update(world, &hands, &nodes, options).await?, BTreeMap::new())
+        }
+        None => upgrade(world, &hands, &nodes, options, door).await?,
     };
     let report = if options.baseline.is_some() { world.report() } else { world.report_at_rest() };
     done.extend(world.faults_injected().into_iter().map(|(kind, times)| (kind.to_owned(), times)));
@@ -88,6 +151,7 @@ async fn upgrade(
     hands: &Hands,
     nodes: &[String],
     options: &DemoOptions,
+    door: &mut Door,
 ) -> Result<(Outcome, Counts), String> {
     let stop = Arc::new(Notify::new());
     let engine = tokio::spawn(supervisor::keep_running(world.clone(), ENGINE.to_owned(), 1, stop.clone()));
@@ -97,6 +161,7 @@ async fn upgrade(
     }
     operator::apply(hands, &scenario::workloads(nodes.len(), options.pods_per_node)).await.map_err(|no| no.to_string())?;
     operator::settled(hands, SETTLE).await;
+    door.open(world)?;
     operator::release(hands).await.map_err(|no| no.to_string())?;
     let mut order = nodes.to_vec();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(options.seed));

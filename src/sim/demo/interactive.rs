@@ -5,11 +5,15 @@ use std::{sync::Arc, thread, time::Duration};
 use serde_json::json;
 use tokio::sync::{Notify, oneshot};
 
-use super::DemoOptions;
+use super::{
+    DemoOptions,
+    serving::{Open, Serving},
+};
 use crate::{
     cluster::Cluster,
     engine::{Engine, EngineOptions, Request, picture::Mode, picture::Picture},
     sim::{
+        apiserver::Identity,
         pacer::{self, Speed},
         people::{hands::Hands, operator},
         scenarios::{kernel_module as scenario, objects},
@@ -42,8 +46,8 @@ pub const SPEED: f64 = 3.0;
 /// Starts it; returns once the fleet runs its old version with its workloads, which takes no simulated waiting.
 ///
 /// # Errors
-/// The runtime cannot be made, or the scenario cannot be set up.
-pub fn start(options: &DemoOptions, speed: f64, read_only: bool) -> Result<Stage, String> {
+/// The runtime cannot be made, the scenario cannot be set up, or the port cannot be served.
+pub fn start(options: &DemoOptions, speed: f64, read_only: bool, serving: Option<Serving>) -> Result<Stage, String> {
     let (ready, told) = oneshot::channel();
     let (stop, stopped) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let speed = Speed::new(speed);
@@ -53,7 +57,7 @@ pub fn start(options: &DemoOptions, speed: f64, read_only: bool) -> Result<Stage
         .spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
             match runtime {
-                Ok(runtime) => runtime.block_on(play(options, pace, read_only, ready, end)),
+                Ok(runtime) => runtime.block_on(play(options, pace, read_only, serving, ready, end)),
                 Err(error) => drop(ready.send(Err(format!("no runtime: {error}")))),
             }
             stopped.notify_one();
@@ -69,35 +73,65 @@ async fn play(
     options: DemoOptions,
     speed: Speed,
     read_only: bool,
+    serving: Option<Serving>,
     ready: oneshot::Sender<Result<Set, String>>,
     stop: Arc<Notify>,
 ) {
     let world = Arc::new(World::start(&world_options(&options), &scenario::cluster(options.nodes)));
     let hands = world.hands("colleague");
     let nodes = scenario::node_names(options.nodes);
-    let engine = start_engine(&world, Mode::Engine).await;
+    let at = serving.as_ref().map(Serving::url);
+    let engine = start_engine(&world, Mode::Engine, at.as_deref()).await;
     if let Err(why) = set_up(&world, &hands, &nodes, &options).await {
         let _ = ready.send(Err(why));
         return;
     }
     // What the console shows is read-only when asked: then the engine of "the cluster" acts, and the console's only looks.
-    let (shown, background) = if read_only { (start_engine(&world, Mode::ReadOnly).await, Some(engine)) } else { (engine, None) };
+    let (shown, background) =
+        if read_only { (start_engine(&world, Mode::ReadOnly, at.as_deref()).await, Some(engine)) } else { (engine, None) };
     shown.until(|picture| picture.fleet.synced).await;
-    let pacer = tokio::spawn(pacer::hold_back(speed));
+    let paced = match serving.map(|serving| serving.open(&world.api, speed.clone())) {
+        Some(Ok(open)) => Paced::Served(open),
+        Some(Err(why)) => {
+            let _ = ready.send(Err(why));
+            return;
+        }
+        None => Paced::Alone(tokio::spawn(pacer::hold_back(speed))),
+    };
     let _ = ready.send(Ok((shown.pictures(), shown.requests(), shown.cluster().clone())));
     let life = tokio::spawn(live(world.clone(), hands, nodes, options.seed));
     stop.notified().await;
     life.abort();
-    pacer.abort();
+    paced.end();
     shown.stop().await;
     if let Some(engine) = background {
         engine.stop().await;
     }
 }
 
-async fn start_engine(world: &World, mode: Mode) -> Engine {
+/// What holds virtual time back.
+enum Paced {
+    Alone(tokio::task::JoinHandle<()>),
+    Served(Open),
+}
+
+impl Paced {
+    fn end(self) {
+        match self {
+            Self::Alone(pacer) => pacer.abort(),
+            Self::Served(open) => drop(open),
+        }
+    }
+}
+
+/// `at`: where clients from outside find the server.
+async fn start_engine(world: &World, mode: Mode, at: Option<&str>) -> Engine {
     let name = if mode == Mode::Engine { ENGINE } else { "onlooker" };
-    let cluster = world.cluster(name, mode == Mode::ReadOnly);
+    let read_only = mode == Mode::ReadOnly;
+    let cluster = match at {
+        Some(url) => Cluster::over(world.api.client(&Identity::new(name)), read_only, "simulated", url),
+        None => world.cluster(name, read_only),
+    };
     // The simulated server always says who it is, sooner or later.
     let cluster = cluster.clone().identified().await.unwrap_or(cluster);
     Engine::start(cluster, EngineOptions { mode, identity: format!("{name}@demo"), ..EngineOptions::default() })

@@ -4,6 +4,7 @@ pub mod baseline;
 pub mod chaos;
 pub mod headless;
 pub mod interactive;
+pub mod serving;
 pub mod story;
 pub mod supervisor;
 
