@@ -7,6 +7,7 @@ use http::{HeaderMap, Method};
 use serde_json::Value;
 
 use super::convert::Form;
+use super::protobuf;
 use super::refusal::Refusal;
 use super::resource::{Registry, Resource};
 
@@ -288,15 +289,19 @@ pub fn patch_type(headers: &HeaderMap, resource: &Resource) -> Result<PatchType,
     }
 }
 
-/// Is the body YAML? Refused if it is neither that nor JSON (patches have types of their own).
-pub fn is_yaml(headers: &HeaderMap) -> Result<bool, Refusal> {
+/// A body as JSON or YAML (true), whatever it came as; patches have types of their own. Custom resources have no protobuf.
+pub fn body(headers: &HeaderMap, resource: &Resource, body: Bytes) -> Result<(Bytes, bool), Refusal> {
     let sent = headers.get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default();
-    if sent.contains("protobuf") || sent.contains("cbor") {
+    if sent.contains("cbor") || (sent.contains("protobuf") && resource.is_custom()) {
         let message =
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
         return Err(Refusal::new(415, "UnsupportedMediaType", message));
     }
-    Ok(sent.starts_with("application/yaml"))
+    if sent.contains("protobuf") && !body.is_empty() {
+        let json = protobuf::to_json(&body).map_err(|why| Refusal::bad_request(why.to_string()))?;
+        return Ok((Bytes::from(json.to_string()), false));
+    }
+    Ok((body, sent.starts_with("application/yaml")))
 }
 
 /// The field manager: the parameter, else the user agent up to the first slash, else the client's name.

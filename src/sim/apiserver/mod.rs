@@ -10,7 +10,7 @@
 //!   default tolerations and the not-ready taint of new nodes (left out when a node is created with a Ready condition)
 //! - builtin kinds are not checked field by field: unknown fields are kept, `fieldValidation` works for custom kinds only
 //! - Jobs have no generated selector; messages that quote Go structs are shorter; null times are left out of conditions
-//! - a list at a past revision comes in one page; protobuf bodies are refused (415); kubectl needs JSON (`apply`, not `create deployment`)
+//! - a list at a past revision comes in one page; protobuf is read in requests of builtin kinds, and never sent
 
 mod admit;
 mod apply;
@@ -29,6 +29,7 @@ mod managed;
 mod openapi;
 mod patch;
 mod pod_defaults;
+mod protobuf;
 mod rbac;
 mod read;
 mod refusal;

@@ -303,7 +303,7 @@ impl ApiServer {
         };
         let verb = call::verb(&parts.method, !name.is_empty(), &sub, &query)?;
         let patch = if verb == Verb::Patch { Some(call::patch_type(&parts.headers, &resource)?) } else { None };
-        let yaml = patch.is_none() && call::is_yaml(&parts.headers)?;
+        let (body, yaml) = if patch.is_none() { call::body(&parts.headers, &resource, body)? } else { (body, false) };
         let form = Form::of(&parts.headers, query.get("includeObject"), &resource, &self.0.clock);
         let manager = call::field_manager(&query, &parts.headers, identity);
         Ok(Some(Call { verb, resource, namespace, name, sub, query, form, patch, who: identity.clone(), manager, body, yaml }))
