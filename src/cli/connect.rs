@@ -23,6 +23,8 @@ pub enum Terminal {
 pub struct Connected {
     pub cluster: Cluster,
     pub namespace: String,
+    /// Of the kubeconfig; empty for a pod's own service account.
+    pub context: String,
 }
 
 /// Connect, and ask the server who it is.
@@ -37,7 +39,8 @@ pub async fn connect(global: &Global, terminal: Terminal) -> Result<Connected, F
             "cannot reach the cluster of {context} at {server}: {error}\nIs it the right context (--context), is the server up, are the credentials valid?"
         ))
     })?;
-    Ok(Connected { cluster, namespace })
+    let context = context.strip_prefix("context ").unwrap_or_default().to_owned();
+    Ok(Connected { cluster, namespace, context })
 }
 
 async fn config(global: &Global, terminal: Terminal) -> Result<(String, Config), Failure> {

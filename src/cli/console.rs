@@ -1,13 +1,33 @@
 //! The console on a real cluster: what it shows comes from an engine of this process, what it wants done goes to that engine.
 
-use super::{Exit, Failure, Global, connect, logging};
+use clap::Args;
+
+use super::{Exit, Failure, Global, connect, logging, look::Look, reconcile};
 use crate::{
-    console::{self, ConsoleOptions, theme::ThemeName, write_log},
+    cluster::Cluster,
+    console::{self, ConsoleOptions, write_log},
     engine::{Engine, EngineOptions, picture::Mode},
 };
 
+/// Options of `lockkeeper` without a subcommand.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Options {
+    /// Run the engine in this console: take the Lease when it is free, if you are allowed every verb of the engine
+    #[arg(long, help_heading = "Options of the console", conflicts_with = "read_only")]
+    pub engine: bool,
+    #[command(flatten)]
+    pub look: Look,
+}
+
+impl Options {
+    /// The first flag that is there.
+    pub fn given(&self) -> Option<&'static str> {
+        self.engine.then_some("--engine").or_else(|| self.look.given())
+    }
+}
+
 /// Connects before the screen changes: a credential plugin may still ask, and errors are lines on standard error.
-pub async fn run(global: &Global) -> Result<Exit, Failure> {
+pub async fn run(options: &Options, global: &Global) -> Result<Exit, Failure> {
     // Before the cluster is asked for anything.
     if !console::terminal::is_there() {
         return Err(Failure::environment(console::ConsoleError::NoTerminal.to_string()));
@@ -19,8 +39,10 @@ pub async fn run(global: &Global) -> Result<Exit, Failure> {
     }
     let connected = connect::connect(global, connect::Terminal::Taken).await?;
     let cluster = connected.cluster;
-    let mode = if global.read_only { Mode::ReadOnly } else { Mode::Intents };
-    let engine = Engine::start(cluster.clone(), EngineOptions { mode, ..EngineOptions::default() });
+    let looks = options.look.resolve(connected.context.as_str())?;
+    let mode = mode(options, global, &cluster).await?;
+    let identity = if mode == Mode::Engine { reconcile::identity(None) } else { EngineOptions::default().identity };
+    let engine = Engine::start(cluster.clone(), EngineOptions { mode, identity, ..EngineOptions::default() });
     let ended = console::run(ConsoleOptions {
         pictures: engine.pictures(),
         intents: engine.requests(),
@@ -30,18 +52,34 @@ pub async fn run(global: &Global) -> Result<Exit, Failure> {
             |log, read| log.since(read),
         ),
         read_only: global.read_only,
-        theme: ThemeName::default(),
-        ascii: None,
-        mouse: false,
+        theme: looks.theme,
+        ascii: looks.ascii,
+        mouse: looks.mouse,
         demo: false,
         speed: 1.0,
-        keymap: None,
+        keymap: looks.keymap,
         planner: console::model::default_planner(),
+        notice: None,
     })
     .await;
     engine.stop().await;
     match ended {
         Ok(_) => Ok(Exit::Done),
         Err(error) => Err(Failure::environment(error.to_string())),
+    }
+}
+
+/// Whoever asks for the engine and may not run it is told what is missing, and does not find out by waiting.
+async fn mode(options: &Options, global: &Global, cluster: &Cluster) -> Result<Mode, Failure> {
+    match (options.engine, global.read_only) {
+        (false, true) => Ok(Mode::ReadOnly),
+        (false, false) => Ok(Mode::Intents),
+        (true, true) => Err(Failure::usage("--engine and --read-only contradict one another")),
+        (true, false) => match reconcile::allows(cluster).await {
+            Ok(()) => Ok(Mode::Engine),
+            Err(why) => Err(Failure::environment(format!(
+                "--engine: {why}\nWithout --engine the console asks for handoffs, and another engine runs them."
+            ))),
+        },
     }
 }

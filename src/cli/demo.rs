@@ -9,12 +9,14 @@ use std::{
 use clap::{Args, ValueEnum};
 
 use super::{
-    Exit, Failure, Global, out, render,
+    Exit, Failure, Global,
+    look::Look,
+    out, render,
     serve::{Door, Serve},
     text,
 };
 use crate::{
-    console::{self, ConsoleOptions, theme::ThemeName, write_log},
+    console::{self, ConsoleOptions, write_log},
     sim::{
         demo::{self, Baseline, DemoOptions, Findings, Scenario, Summary},
         pacer::Speed,
@@ -51,8 +53,13 @@ pub struct Demo {
     /// Write the text of a headless run's event log to this file
     #[arg(long, value_name = "FILE")]
     pub event_log: Option<PathBuf>,
+    /// Tell what happens to nodes, handoffs and evicted pods, a line for each write; runs headless
+    #[arg(long)]
+    pub story: bool,
     #[command(flatten)]
     pub serve: Serve,
+    #[command(flatten)]
+    pub look: Look,
     /// How a headless run reports
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
@@ -74,7 +81,8 @@ fn speed(text: &str) -> Result<f64, String> {
 impl Demo {
     /// Asked for, or nobody looks.
     fn is_headless(&self) -> bool {
-        let asked = self.headless || self.baseline.is_some() || self.event_log.is_some() || self.output == Format::Json;
+        let asked =
+            self.headless || self.story || self.baseline.is_some() || self.event_log.is_some() || self.output == Format::Json;
         asked || !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal())
     }
 
@@ -87,7 +95,7 @@ impl Demo {
             nodes: usize::try_from(self.nodes).unwrap_or(usize::MAX),
             pods_per_node: usize::try_from(self.pods_per_node).unwrap_or(usize::MAX),
             keep_log: self.event_log.is_some(),
-            tell: false,
+            tell: self.story,
         }
     }
 }
@@ -103,6 +111,7 @@ pub fn run(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
 
 /// The console on the simulation, which runs on a thread of its own at a human pace.
 fn interactive(demo: &Demo, global: &Global, mut door: Option<Door>) -> Result<Exit, Failure> {
+    let looks = demo.look.resolve("simulated")?;
     // A log line on the terminal would tear the picture.
     let _log = super::logging::to_file();
     if let Some(door) = &door {
@@ -121,13 +130,14 @@ fn interactive(demo: &Demo, global: &Global, mut door: Option<Door>) -> Result<E
         intents: stage.requests.clone(),
         writes: write_log::follow(log, |log, read| async move { log.grown(read).await }, |log, read| log.since(read)),
         read_only: global.read_only,
-        theme: ThemeName::default(),
-        ascii: None,
-        mouse: false,
+        theme: looks.theme,
+        ascii: looks.ascii,
+        mouse: looks.mouse,
         demo: true,
         speed: demo.speed,
-        keymap: None,
+        keymap: looks.keymap,
         planner: console::model::default_planner(),
+        notice: door.as_ref().map(Door::hint),
     }));
     match ended {
         Ok(_) => Ok(Exit::Done),
@@ -175,6 +185,8 @@ fn report(demo: &Demo, summary: &Summary, findings: &Findings) -> Result<(), Fai
         fs::write(path, &findings.log)
             .map_err(|error| Failure::environment(format!("cannot write the event log {}: {error}", path.display())))?;
     }
+    let story: String = findings.story.iter().map(|line| format!("{}\n", text::plain(line))).collect();
+    out::print(&story)?;
     out::print(&match demo.output {
         Format::Text => told(demo, summary, findings),
         Format::Json => render::json_line(summary)?,

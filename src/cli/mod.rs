@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod handoff;
 mod logging;
+mod look;
 pub mod manifests;
 mod out;
 mod pictures;
@@ -43,6 +44,8 @@ use crate::{api::ComponentKey, engine::intent::Intent};
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
+    #[command(flatten)]
+    pub console: console::Options,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -114,8 +117,14 @@ pub fn run(cli: Cli) -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let global = cli.global;
+    if let (Some(_), Some(flag)) = (&cli.command, cli.console.given()) {
+        return Err(Failure::usage(format!(
+            "{flag} is for the console: `lockkeeper {flag}` without a subcommand{}",
+            if flag == "--engine" { "" } else { ", or after `demo`" }
+        )));
+    }
     match cli.command {
-        None => on_threads(console::run(&global)),
+        None => on_threads(console::run(&cli.console, &global)),
         Some(Command::Demo(demo)) => demo::run(&demo, &global),
         Some(Command::Status(status)) => on_a_runtime(status::run(status, &global)),
         Some(Command::Plan(plan)) => on_a_runtime(plan::run(plan, &global)),

@@ -120,13 +120,19 @@ async fn reconcile(options: &Reconcile, global: &Global) -> Result<Exit, Failure
 /// A cluster on which the engine can work: it answers, has the objects, and allows every verb.
 async fn prepare(global: &Global) -> Result<Cluster, Failure> {
     let cluster = connect::connect(global, connect::Terminal::Taken).await?.cluster;
+    allows(&cluster).await?;
+    Ok(cluster)
+}
+
+/// The cluster has the objects and allows every verb of the engine; the text of a failure names each one that is missing.
+pub async fn allows(cluster: &Cluster) -> Result<(), Failure> {
     let name = format!("the cluster of {} at {}", cluster.info().context, cluster.info().server);
-    objects(&cluster, &name).await?;
-    let missing = access::missing(&cluster, Role::Reconciler)
+    objects(cluster, &name).await?;
+    let missing = access::missing(cluster, Role::Reconciler)
         .await
         .map_err(|error| Failure::environment(format!("{name} does not say what may be done there: {error}")))?;
     if missing.is_empty() {
-        return Ok(cluster);
+        return Ok(());
     }
     let verbs: Vec<String> = missing.iter().map(ToString::to_string).collect();
     let user = match cluster.info().user.as_str() {
@@ -185,7 +191,7 @@ impl Signals {
 
 /// Unique to this process: a restarted container has the same name and often the same process id, and must not take itself for the
 /// holder of a Lease whose writes may still be on their way.
-fn identity(given: Option<&str>) -> String {
+pub fn identity(given: Option<&str>) -> String {
     let set = |name| env::var(name).ok().filter(|value: &String| !value.is_empty());
     let host = || fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|text| text.trim().to_owned());
     let name = given.map(str::to_owned).or_else(|| set("POD_NAME")).or_else(|| set("HOSTNAME")).or_else(host);

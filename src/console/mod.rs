@@ -23,6 +23,7 @@ pub mod plan;
 pub mod rows;
 pub mod run_loop;
 pub mod screens;
+mod stray;
 pub mod terminal;
 pub mod theme;
 pub mod update;
@@ -66,6 +67,8 @@ pub struct ConsoleOptions {
     pub keymap: Option<PathBuf>,
     /// What handing over would do.
     pub planner: plan::Planner,
+    /// Said in the status line at the start, and kept among the messages.
+    pub notice: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +130,9 @@ pub async fn run(options: ConsoleOptions) -> Result<ExitReason, ConsoleError> {
         planner: options.planner,
         size: crossterm::terminal::size().unwrap_or((80, 24)),
     });
+    if let Some(notice) = options.notice {
+        model.messages.push(std::time::Duration::ZERO, messages::Level::Info, notice);
+    }
     let signals = host::signals()?;
     terminal::hook_panics();
     let guard = terminal::Guard::take(options.mouse)?;
@@ -142,6 +148,9 @@ pub async fn run(options: ConsoleOptions) -> Result<ExitReason, ConsoleError> {
     let ended = run_loop(&mut console, &mut model, &mut process, sources).await;
     drop(guard);
     // What could not be written over the screen.
+    for text in stray::told() {
+        eprintln!("lockkeeper: written to standard error meanwhile: {text}");
+    }
     for text in terminal::panics() {
         eprintln!("lockkeeper: a part of the process has died: {text}");
     }

@@ -19,6 +19,8 @@ use crossterm::{
 };
 use ratatui::{Terminal, backend::CrosstermBackend};
 
+use super::stray;
+
 /// Set while the screen is ours; whoever clears it restores.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static MOUSE: AtomicBool = AtomicBool::new(false);
@@ -44,6 +46,7 @@ impl Drop for Guard {
 }
 
 fn enter() -> io::Result<()> {
+    stray::take();
     enable_raw_mode()?;
     let mut out = io::stdout();
     execute!(out, EnterAlternateScreen, EnableBracketedPaste, Clear(ClearType::All), Hide)?;
@@ -69,6 +72,7 @@ pub fn restore() {
     let _ = execute!(out, Show);
     let _ = disable_raw_mode();
     let _ = out.flush();
+    stray::give_back();
     // Reports already on their way would be typed into the shell.
     let _ = rustix::termios::tcflush(io::stdin(), rustix::termios::QueueSelector::IFlush);
 }

@@ -42,6 +42,11 @@ fn wrong_arguments() {
         ("an unknown fault profile", vec!["demo", "--faults", "evil"], &["evil", "hostile"]),
         ("no nodes at all", vec!["demo", "--nodes", "0"], &["--nodes"]),
         ("a speed of nothing", vec!["demo", "--speed", "0"], &["--speed"]),
+        ("an unknown theme", vec!["--theme", "pink"], &["pink", "dark", "light", "high-contrast", "mono"]),
+        ("an unknown theme of the demo", vec!["demo", "--theme", "pink"], &["pink", "high-contrast"]),
+        ("a look for a command that has none", vec!["--theme", "dark", "status"], &["--theme", "console"]),
+        ("an engine for a command that has none", vec!["--engine", "status"], &["--engine", "console"]),
+        ("an engine that may not write", vec!["--engine", "--read-only"], &["--engine", "--read-only"]),
         ("an unknown shell", vec!["completions", "dos"], &["dos", "bash"]),
     ];
     for case in cases {

@@ -6,5 +6,6 @@ mod help;
 mod pipes;
 mod reconcile;
 mod run;
+mod serve;
 mod served;
 mod simulated;

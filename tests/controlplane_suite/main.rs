@@ -8,6 +8,7 @@ mod budgets;
 mod by_hand;
 mod fleet;
 mod installed;
+mod kubectl;
 mod labels;
 mod launcher;
 mod likeness;

@@ -246,6 +246,12 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
     if !resource.namespaced && !namespace.is_empty() {
         return Err(Refusal::no_such_path());
     }
+    if resource.is_pod() && matches!(sub, "log" | "exec" | "attach" | "portforward" | "proxy") {
+        let message = format!(
+            "the simulated cluster runs no containers: there is no {sub} of a pod. What a pod does is told by its sim.lockkeeper.dev annotations"
+        );
+        return Err(Refusal::new(501, "NotImplemented", message));
+    }
     let known = match sub {
         "" => true,
         "status" => resource.has.status,
@@ -336,6 +342,7 @@ mod tests {
         assert_eq!(ask("/apis/apps/v1/namespaces/a/daemonsets/d/status"), "daemonsets.apps a/d status");
         assert_eq!(ask("/apis/apps/v1/namespaces/a/daemonsets/d/eviction"), "404");
         assert_eq!(ask("/apis/none/v1/things"), "404");
+        assert_eq!(ask("/api/v1/namespaces/a/pods/p/log"), "501");
         assert_eq!(ask("/apis"), "other");
         assert_eq!(ask("/api/v1/pods/p"), "404");
     }

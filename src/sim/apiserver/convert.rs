@@ -80,9 +80,7 @@ impl Form {
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
                 "metadata": value.get("metadata").cloned().unwrap_or_default(),
             })),
-            Self::Table { resource, whole, clock } => {
-                Some(table::of(resource, std::slice::from_ref(value), *whole, "", clock.now()))
-            }
+            Self::Table { resource, whole, clock } => Some(table::of_one(resource, value, *whole, clock.now())),
         }
     }
 

@@ -29,6 +29,8 @@ pub struct CustomSchema {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     pub name: String,
+    /// `string`, `integer`, `date`, ...
+    pub kind: String,
     pub path: String,
     pub priority: i64,
 }
@@ -68,6 +70,7 @@ impl CustomSchema {
                 .iter()
                 .map(|c| Column {
                     name: text(c, "name"),
+                    kind: text(c, "type"),
                     path: trimmed(text(c, "jsonPath")),
                     priority: c.get("priority").and_then(Value::as_i64).unwrap_or(0),
                 })

@@ -148,6 +148,10 @@ pub fn answer(registry: &Registry, path: &str, headers: &HeaderMap) -> Result<Re
             "major": "1", "minor": "37", "gitVersion": "v1.37.2+lockkeeper-sim", "gitCommit": "", "gitTreeState": "clean",
             "buildDate": "2026-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "linux/amd64",
         }),
+        ["openapi", "v2"] if accept.contains("protobuf") => {
+            return Ok(Reply::json(200, bytes::Bytes::new()));
+        }
+        ["openapi", "v2"] => openapi::v2(),
         ["openapi", "v3"] => openapi::index(registry),
         ["openapi", "v3", root @ ..] => openapi::document(registry, &root.join("/")).ok_or_else(Refusal::no_such_group)?,
         ["api"] if wants_aggregated => aggregated(registry, true),
@@ -180,6 +184,9 @@ pub fn content_type(headers: &HeaderMap, path: &str) -> Option<&'static str> {
     let accept = headers.get("accept").and_then(|v| v.to_str().ok()).unwrap_or_default();
     if path.starts_with("/healthz") || path.starts_with("/livez") || path.starts_with("/readyz") {
         return Some("text/plain; charset=utf-8");
+    }
+    if path.trim_end_matches('/') == "/openapi/v2" && accept.contains("protobuf") {
+        return Some(openapi::V2_PROTOBUF);
     }
     let wanted = accept.contains("as=APIGroupDiscoveryList") && accept.contains("v=v2;");
     (wanted && matches!(path.trim_end_matches('/'), "/api" | "/apis"))

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::body::SimBody;
 use super::call::Identity;
+use super::rbac::Ask;
 use super::refusal::Refusal;
 use super::server::ApiServer;
 
@@ -74,10 +75,11 @@ async fn connection(server: ApiServer, tokens: Arc<BTreeMap<String, Identity>>, 
         let (token, request) = authenticate(request);
         let identity = token.and_then(|token| tokens.get(&token)).cloned();
         let server = server.clone();
+        let as_whom = identity.ok_or_else(unauthorized).and_then(|it| impersonated(&server, it, request.headers()));
         async move {
-            match identity {
-                Some(identity) => server.dispatch(&identity, request).await,
-                None => Ok(unauthorized()),
+            match as_whom {
+                Ok(identity) => server.dispatch(&identity, request).await,
+                Err(refusal) => Ok(refused(&refusal)),
             }
         }
     });
@@ -101,10 +103,33 @@ fn authenticate<B>(mut request: http::Request<B>) -> (Option<String>, http::Requ
     (bearer.map(str::to_owned), request)
 }
 
-fn unauthorized() -> Response<SimBody> {
-    let refusal = Refusal::new(401, "Unauthorized", "Unauthorized");
+fn unauthorized() -> Refusal {
+    Refusal::new(401, "Unauthorized", "Unauthorized")
+}
+
+/// Whom the request is made as (`kubectl --as`): an administrator may act for everybody, others as the roles say.
+fn impersonated(server: &ApiServer, who: Identity, headers: &http::HeaderMap) -> Result<Identity, Refusal> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let Some(user) = header("impersonate-user") else { return Ok(who) };
+    let ask = Ask { verb: "impersonate", group: "", resource: "users", sub: "", namespace: "", name: user };
+    if !server.state().may(&who, &ask) {
+        let message = format!(
+            "users {user:?} is forbidden: User {:?} cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
+            who.user
+        );
+        return Err(Refusal::new(403, "Forbidden", message));
+    }
+    let groups = headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).map(str::to_owned);
+    let mut groups: Vec<String> = groups.collect();
+    if !groups.iter().any(|group| group == "system:authenticated") {
+        groups.push("system:authenticated".into());
+    }
+    Ok(Identity { client: who.client, user: user.to_owned(), groups })
+}
+
+fn refused(refusal: &Refusal) -> Response<SimBody> {
     let mut response = Response::new(SimBody::Full(Some(refusal.to_status().to_string().into())));
-    *response.status_mut() = http::StatusCode::UNAUTHORIZED;
+    *response.status_mut() = http::StatusCode::from_u16(refusal.code).unwrap_or(http::StatusCode::UNAUTHORIZED);
     response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
     response
 }

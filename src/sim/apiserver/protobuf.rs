@@ -15,8 +15,9 @@ const MAGIC: &[u8] = b"k8s\0";
 /// Deeper than any Kubernetes object; a body must not exhaust the stack.
 const DEPTH: usize = 40;
 
+/// How often a field is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+pub enum Shape {
     One,
     List,
     Map,
@@ -65,6 +66,34 @@ fn field(text: &'static str) -> Option<(u64, Field)> {
         _ => (Shape::One, of),
     };
     Some((number.parse().ok()?, Field { name, omit, shape, of }))
+}
+
+/// The message of a kind; of any message by its bare name when there is no version.
+pub fn message_name(kind: &str, api_version: &str) -> Option<&'static str> {
+    let schema = schema();
+    if api_version.is_empty() {
+        return schema.messages.keys().find(|name| name.split('.').next_back() == Some(kind)).copied();
+    }
+    schema.kinds.iter().find(|((k, v), _)| *k == kind && *v == api_version).map(|(_, message)| *message)
+}
+
+/// Is it a kind, or a part of one?
+pub fn is_object(message: &str) -> bool {
+    schema().kinds.values().any(|known| *known == message)
+}
+
+/// Names, shapes and types of a message's fields, inline ones among them.
+pub fn fields_of(message: &str) -> Vec<(&'static str, Shape, &'static str)> {
+    let fields = schema().messages.get(message);
+    let mut out = Vec::new();
+    for field in fields.into_iter().flat_map(BTreeMap::values) {
+        if field.name == "-" {
+            out.extend(fields_of(field.of));
+        } else {
+            out.push((field.name, field.shape, field.of));
+        }
+    }
+    out
 }
 
 /// Why a body cannot be read.

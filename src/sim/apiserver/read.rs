@@ -207,9 +207,14 @@ pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, 
     }
     if let Form::Table { resource, whole, clock } = &call.form {
         let values: Vec<_> = page.items.iter().map(|s| (*s.value).clone()).collect();
-        let token = page.more.as_ref().map(|(t, _)| t.as_str()).unwrap_or_default();
-        let mut table = table::of(resource, &values, *whole, token, clock.now());
-        table["metadata"]["resourceVersion"] = page.rv.to_string().into();
+        let mut metadata = serde_json::json!({"resourceVersion": page.rv.to_string()});
+        if let Some((token, remaining)) = &page.more {
+            metadata["continue"] = token.as_str().into();
+            if selectors.is_empty() {
+                metadata["remainingItemCount"] = (*remaining).into();
+            }
+        }
+        let table = table::of(resource, &values, *whole, metadata, clock.now());
         return Ok(Reply::json(200, Bytes::from(table.to_string())));
     }
     let (kind, api_version) = if call.form.is_metadata() {

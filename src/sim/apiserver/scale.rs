@@ -3,10 +3,12 @@
 use serde_json::{Value, json};
 
 use super::call::{Call, PatchType, Verb};
+use super::convert::Form;
 use super::handler::Reply;
 use super::patch;
 use super::refusal::Refusal;
 use super::state::State;
+use super::table;
 use super::write::{self, meta};
 
 fn scale_of(call: &Call, object: &Value) -> Value {
@@ -44,7 +46,12 @@ pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let shown = scale_of(call, &old.value);
     let body = call.body_json()?;
     let wanted = match call.verb {
-        Verb::Get => return Ok(Reply::value(200, &shown)),
+        Verb::Get => {
+            return Ok(match &call.form {
+                Form::Table { whole, clock, .. } => Reply::value(200, &table::of_scale(&shown, *whole, clock.now())),
+                _ => Reply::value(200, &shown),
+            });
+        }
         Verb::Update => body,
         Verb::Patch if call.patch == Some(PatchType::Json) => patch::json(shown, &body)?,
         Verb::Patch => patch::merge(shown, &body)?,
