@@ -101,8 +101,9 @@ impl Demo {
 }
 
 pub fn run(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
-    let door = demo.serve.open()?;
-    match (demo.is_headless(), door) {
+    let headless_run = demo.is_headless();
+    let door = demo.serve.open(headless_run)?;
+    match (headless_run, door) {
         (true, None) => headless(demo),
         (true, Some(door)) => served(demo, door),
         (false, door) => interactive(demo, global, door),
@@ -155,7 +156,6 @@ fn headless(demo: &Demo) -> Result<Exit, Failure> {
 /// At a pace for clients from outside, and on after the end until a signal comes.
 fn served(demo: &Demo, mut door: Door) -> Result<Exit, Failure> {
     let Some(serving) = door.serving.take() else { return headless(demo) };
-    let _ = writeln!(std::io::stderr(), "{}", door.hint());
     let mut reported = Ok(());
     let ended =
         demo::headless::run_served(&demo.options(), serving, Speed::new(demo.speed), told_to_stop(), |summary, findings| {

@@ -56,7 +56,7 @@ const USERS: [(&str, Option<RoleName>); 3] =
 /// By this entry of `extensions` a file is known as one of ours.
 const MARK: &str = "lockkeeper.dev/demo";
 
-/// A bound port, and its kubeconfig; dropping it removes the file.
+/// A bound port, and its kubeconfig, which is there from when the port answers; dropping it removes the file.
 pub struct Door {
     /// Taken by the simulation.
     pub serving: Option<Serving>,
@@ -67,6 +67,7 @@ pub struct Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
+        let _ = fs::remove_file(beside(&self.file));
         // A later demo may have written its own there.
         if fs::read_to_string(&self.file).is_ok_and(|there| there == self.text) {
             let _ = fs::remove_file(&self.file);
@@ -75,8 +76,8 @@ impl Drop for Door {
 }
 
 impl Serve {
-    /// Binds the port and writes the file. None: nothing is to be served.
-    pub fn open(&self) -> Result<Option<Door>, Failure> {
+    /// Binds the port and prepares the file. None: nothing is to be served. `say`: tell people when the port answers.
+    pub fn open(&self, say: bool) -> Result<Option<Door>, Failure> {
         let (Some(address), Some(file)) = (self.serve, self.kubeconfig_out.as_ref()) else { return Ok(None) };
         // What can be seen to be wrong is said before anything is done.
         ours_to_write(file)?;
@@ -91,9 +92,19 @@ impl Serve {
             USERS.iter().map(|(name, role)| Ok((token()?, identity(name, role.is_some())))).collect::<Result<_, Failure>>()?;
         let url = format!("http://{bound}");
         let text = kubeconfig(&url, &tokens);
-        write(file, &text)?;
-        let serving = Some(Serving { listener, tokens, objects: roles()? });
-        Ok(Some(Door { serving, url, file: file.clone(), text }))
+        // From here on whatever is left beside goes with the door.
+        let mut door = Door { serving: None, url, file: file.clone(), text };
+        write_beside(file, &door.text)?;
+        let (from, to, hint) = (beside(file), file.clone(), door.hint());
+        let opened = Box::new(move || {
+            fs::rename(&from, &to).map_err(|error| format!("cannot write --kubeconfig-out {}: {error}", to.display()))?;
+            if say {
+                let _ = writeln!(io::stderr(), "{hint}");
+            }
+            Ok(())
+        });
+        door.serving = Some(Serving { listener, tokens, objects: roles()?, opened });
+        Ok(Some(door))
     }
 }
 
@@ -184,22 +195,21 @@ fn ours_to_write(file: &Path) -> Result<(), Failure> {
     Err(refuse("this file is there and no demo wrote it; name another one, or remove it".to_owned()))
 }
 
-/// Appears as a whole, and nobody else can read it.
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
+/// Where it is written first, so that it appears as a whole.
+fn beside(file: &Path) -> PathBuf {
     let mut beside = file.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)
-        .and_then(|mut out| out.write_all(text.as_bytes()).and_then(|()| out.sync_all()))
-        .and_then(|()| fs::rename(&beside, file));
-    written.map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        Failure::environment(format!("cannot write --kubeconfig-out {}: {error}", file.display()))
-    })
+    beside.into()
+}
+
+/// Nobody else can read it.
+fn write_beside(file: &Path, text: &str) -> Result<(), Failure> {
+    let mut new = fs::OpenOptions::new();
+    let written = new.write(true).create_new(true).mode(0o600).open(beside(file)).and_then(|mut out| {
+        out.write_all(text.as_bytes())?;
+        out.sync_all()
+    });
+    written.map_err(|error| Failure::environment(format!("cannot write --kubeconfig-out {}: {error}", file.display())))
 }
 
 #[cfg(test)]
@@ -224,7 +234,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let text = kubeconfig("http://127.0.0.1:1", &BTreeMap::from([("t".to_owned(), identity("admin", false))]));
-        write(&at("former"), &text).unwrap();
+        write_beside(&at("former"), &text).unwrap();
+        fs::rename(beside(&at("former")), at("former")).unwrap();
         assert_eq!(ours_to_write(&at("former")), Ok(()));
         assert_eq!(ours_to_write(&at("new")), Ok(()));
         fs::write(at("other"), "apiVersion: v1\nkind: Config\n").unwrap();

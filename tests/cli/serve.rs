@@ -44,7 +44,7 @@ impl Demo {
             .spawn()
             .expect("the program starts");
         let demo = Self { child: Some(child), home: home.to_owned(), kubeconfig };
-        for _ in 0..600 {
+        for _ in 0..2400 {
             if demo.kubeconfig.exists() {
                 return demo;
             }
@@ -59,7 +59,6 @@ impl Demo {
         run(&self.home, &all)
     }
 
-    /// Until it answers: the port is bound before the fleet is set up.
     fn nodes_at(&self, version: &str) -> usize {
         let ran = self.lockkeeper(&["status", "-o", "json"]);
         let status: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();

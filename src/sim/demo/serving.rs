@@ -12,13 +12,14 @@ use crate::sim::{
 };
 
 /// What is to be served, and on which bound port.
-#[derive(Debug)]
 pub struct Serving {
     pub listener: TcpListener,
     /// Who comes with which token.
     pub tokens: BTreeMap<String, Identity>,
     /// Put in place before the port answers: the roles of those who come.
     pub objects: Vec<Value>,
+    /// Told once the port answers; what it returns ends the demo.
+    pub opened: Box<dyn FnOnce() -> Result<(), String> + Send>,
 }
 
 /// The open port; it closes when this is dropped, and time is no longer held back.
@@ -54,6 +55,7 @@ impl Serving {
         self.listener.set_nonblocking(true).map_err(failed)?;
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
         let listening = api.serve_by_token(listener, self.tokens).map_err(failed)?;
+        (self.opened)()?;
         Ok(Open { _listening: listening, pacer: tokio::spawn(pacer::hold_back(speed)) })
     }
 }
