@@ -17,6 +17,7 @@ use super::state::{State, continue_token, parse_continue};
 use super::store::{EventKind, Key, Line, Stored};
 use super::table;
 use super::watch::{self, Lag, Queue, Stream, Watcher, error_line, line_for, scoped, too_old};
+use crate::sim::clock::Dice;
 
 /// Oddities that a fault asks of one read.
 #[derive(Debug, Clone, Default)]
@@ -303,8 +304,10 @@ pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply,
     let longest = match call.query.number("timeoutSeconds") {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
         _ => {
+            // Not from the server's own dice: a watch from outside must not shift what is drawn next.
+            let drawn = Dice::new(state.config.seed ^ state.rv).fork(&call.who.client).below(1000);
             let base = state.config.watch_timeout;
-            base + base * u32::try_from(state.dice.below(1000)).unwrap_or(0) / 1000
+            base + base * u32::try_from(drawn).unwrap_or(0) / 1000
         }
     };
     let longest = fault.cut_after.map_or(longest, |cut| longest.min(cut));
