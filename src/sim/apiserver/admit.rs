@@ -46,6 +46,11 @@ pub fn normalise(resource: &Resource, mut value: Value) -> Value {
     };
     match resource.plural.as_str() {
         "configmaps" | "secrets" => {
+            for value in value.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+                if value.is_null() {
+                    *value = "".into();
+                }
+            }
             for field in ["data", "binaryData"] {
                 if let Some(fields) = value.as_object_mut()
                     && fields.get(field).is_some_and(|d| d.as_object().is_some_and(Map::is_empty))
@@ -54,8 +59,32 @@ pub fn normalise(resource: &Resource, mut value: Value) -> Value {
                 }
             }
         }
+        "poddisruptionbudgets" => {
+            part(&mut value, "spec");
+        }
+        "deployments" | "daemonsets" | "replicasets" | "statefulsets" => {
+            drop_if(&mut value, "spec", "minReadySeconds", &[json!(0)]);
+            drop_if(&mut value, "spec", "paused", &[json!(false)]);
+        }
+        "roles" | "clusterroles" => {
+            let none = value.get("rules").is_none_or(|r| r.as_array().is_some_and(Vec::is_empty));
+            if none {
+                value["rules"] = Value::Null;
+            }
+        }
+        "csinodes" => {
+            for driver in value.pointer_mut("/spec/drivers").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(fields) = driver.as_object_mut() {
+                    fields.entry("topologyKeys").or_insert(Value::Null);
+                }
+            }
+        }
         "nodes" => {
             part(&mut value, "spec");
+            let capacity = value.pointer("/status/capacity").filter(|c| c.is_object()).cloned();
+            if let (Some(capacity), Some(status)) = (capacity, value.get_mut("status").and_then(Value::as_object_mut)) {
+                status.entry("allocatable").or_insert(capacity);
+            }
             drop_if(&mut value, "spec", "unschedulable", &[json!(false)]);
             drop_if(&mut value, "spec", "podCIDR", &[json!("")]);
             drop_if(&mut value, "spec", "providerID", &[json!("")]);
@@ -120,6 +149,9 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
         ("", "pods") => {
             let spec = part(value, "spec");
             default(spec, "enableServiceLinks", || json!(true));
+            if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g < 0) {
+                spec.insert("terminationGracePeriodSeconds".into(), json!(1));
+            }
             pod_defaults::spec(spec);
             pod_defaults::requests(spec);
         }
@@ -159,6 +191,16 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
                     ("replicas", json!(1)),
                 ],
             );
+            if let Some(strategy) = part(value, "spec").get_mut("strategy").and_then(Value::as_object_mut) {
+                default(strategy, "type", || json!("RollingUpdate"));
+                if strategy.get("type") == Some(&json!("RollingUpdate")) {
+                    default(strategy, "rollingUpdate", || json!({}));
+                    if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
+                        default(rolling, "maxSurge", || json!("25%"));
+                        default(rolling, "maxUnavailable", || json!("25%"));
+                    }
+                }
+            }
         }
         ("apiextensions.k8s.io", "customresourcedefinitions") => super::crd::defaults(value),
         ("apps", "replicasets") => workload(value, &[("replicas", json!(1))]),
@@ -319,7 +361,7 @@ fn initial_status(resource: &Resource) -> Option<Value> {
 pub fn defaults(call: &Call, mut value: Value) -> Result<(Value, Vec<String>), Refusal> {
     let resource = &call.resource;
     if let Some(custom) = &resource.custom {
-        return custom.admit(resource, value, None, call.query.get("fieldValidation"));
+        return custom.admit(resource, value, None, call);
     }
     spec_defaults(resource, &mut value);
     Ok((value, Vec::new()))
@@ -350,9 +392,18 @@ pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, 
 pub fn on_update(state: &State, call: &Call, old: &Value, mut value: Value) -> Result<(Value, Vec<String>), Refusal> {
     let resource = &call.resource;
     if let Some(custom) = &resource.custom {
-        return custom.admit(resource, value, Some(old), call.query.get("fieldValidation"));
+        return custom.admit(resource, value, Some(old), call);
     }
-    if call.sub.is_empty() {
+    if call.sub == "status"
+        && resource.is_pod()
+        && let Some(class) = old.pointer("/status/qosClass")
+    {
+        default(part(&mut value, "status"), "qosClass", || class.clone());
+    }
+    if call.sub.is_empty() && resource.is_pod() {
+        pod_defaults::admit_update(old, &mut value);
+    }
+    if call.sub.is_empty() || resource.is("", "namespaces") {
         spec_defaults(resource, &mut value);
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
             super::crd::establish(state, &mut value)?;

@@ -78,7 +78,8 @@ fn remove(value: &mut Value, gone: &Set, kept: &Set) {
         let child = match &mut *value {
             Value::Object(fields) => {
                 let name = step.strip_prefix("f:").unwrap_or(step);
-                if whole && inner.is_empty() {
+                // With the last owner of anything in it a field goes as a whole, what nobody owns included.
+                if others.is_none() && name != "metadata" {
                     fields.remove(name);
                     continue;
                 }
@@ -98,11 +99,9 @@ fn remove(value: &mut Value, gone: &Set, kept: &Set) {
         };
         let Some(child) = child else { continue };
         remove(child, inner, others.unwrap_or(&empty));
+        // What nothing is left of is no value any more, whoever counts as owner of it.
         let bare = child.as_object().is_some_and(Map::is_empty) || child.as_array().is_some_and(Vec::is_empty);
-        if whole
-            && bare
-            && let (Value::Object(fields), Some(name)) = (&mut *value, step.strip_prefix("f:"))
-        {
+        if bare && let (Value::Object(fields), Some(name)) = (&mut *value, step.strip_prefix("f:")) {
             fields.remove(name);
         }
     }
@@ -153,6 +152,85 @@ fn conflict_refusal(conflicts: &[(String, Vec<String>)]) -> Refusal {
     refusal
 }
 
+/// What structured-merge-diff refuses before it merges: the same key twice in a list that is a map or a set.
+pub fn typed(resource: &Resource, config: &Value) -> Result<(), Refusal> {
+    let mut problems = Vec::new();
+    if let Some(custom) = &resource.custom {
+        undeclared(&custom.schema, config, "", &mut problems);
+    }
+    duplicates(config, Shape::root(resource), "", &mut problems);
+    let Some(first) = problems.first() else { return Ok(()) };
+    let text = |field: &str| config.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (resource.api_version(), &resource.kind);
+    let version = if version.contains('/') { version } else { format!("/{version}") };
+    let message =
+        format!("failed to create typed patch object ({}/{}; {version}, Kind={kind}): {first}", text("namespace"), text("name"));
+    Err(Refusal::new(500, "", message))
+}
+
+fn undeclared(schema: &Value, value: &Value, path: &str, out: &mut Vec<String>) {
+    let flag = |name: &str| schema.get(name) == Some(&json!(true));
+    match value {
+        Value::Object(fields) => {
+            let known = schema.get("properties").and_then(Value::as_object);
+            let extra = schema.get("additionalProperties").filter(|a| a.is_object());
+            let any = flag("x-kubernetes-preserve-unknown-fields") || schema.get("additionalProperties") == Some(&json!(true));
+            for (name, field) in fields {
+                if path.is_empty() && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+                    continue;
+                }
+                match known.and_then(|k| k.get(name)).or(extra) {
+                    Some(inner) => undeclared(inner, field, &format!("{path}.{name}"), out),
+                    None if any => {}
+                    None => out.push(format!("{path}.{name}: field not declared in schema")),
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                undeclared(schema.get("items").unwrap_or(&Value::Null), item, path, out);
+            }
+        }
+        Value::String(_) if matches!(schema.get("type").and_then(Value::as_str), Some("integer" | "number")) => {
+            out.push(format!("{path}: expected numeric (int or float), got string"));
+        }
+        _ => {}
+    }
+}
+
+fn duplicates(value: &Value, shape: Shape<'_>, path: &str, out: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) if !shape.is_atomic() => {
+            for (name, field) in fields {
+                duplicates(field, shape.field(name), &format!("{path}.{name}"), out);
+            }
+        }
+        Value::Array(items) => {
+            let keys = match shape.list() {
+                ListKind::Atomic => return,
+                ListKind::Set => Vec::new(),
+                ListKind::Map(keys) => keys,
+            };
+            let key_of = |item: &Value| if keys.is_empty() { vec![item.clone()] } else { item_key(item, &keys) };
+            for (n, item) in items.iter().enumerate() {
+                let key = key_of(item);
+                if items.iter().take(n).any(|other| key_of(other) == key) {
+                    let shown: Vec<String> = match keys.as_slice() {
+                        [] => vec![format!("={item}")],
+                        keys => keys.iter().zip(&key).map(|(k, v)| format!("{k}={v}")).collect(),
+                    };
+                    out.push(format!("{path}: duplicate entries for key [{}]", shown.join(",")));
+                    return;
+                }
+                if !keys.is_empty() {
+                    duplicates(item, shape.items(), path, out);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn describe(entry: &Value) -> String {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
     let subresource = match text("subresource") {
@@ -163,20 +241,45 @@ fn describe(entry: &Value) -> String {
     format!("{:?}{subresource}{version}", text("manager"))
 }
 
-/// The merged object and its new ownership entries.
+/// The merged object and its new ownership entries. What was there before the first apply to a `tracked` kind belongs to somebody.
 pub fn apply(
     resource: &Resource,
     live: Option<&Value>,
     mut config: Value,
     writer: &Writer<'_>,
     force: bool,
+    tracked: bool,
 ) -> Result<(Value, Vec<Value>), Refusal> {
     meta_mut(&mut config).remove("managedFields");
-    let mine = managed::applied(resource, &config);
+    let mut mine = managed::applied(resource, &config);
+    // What this path does not write is not owned through it.
+    match writer.subresource {
+        "status" => {
+            let custom = resource.is_custom();
+            mine.retain(|field, _| field == "f:status" || (!custom && field == "f:metadata"));
+            if let Some(fields) = config.as_object_mut() {
+                fields.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+            }
+        }
+        _ if resource.has.status => {
+            mine.remove("f:status");
+            if live.is_some()
+                && let Some(fields) = config.as_object_mut()
+            {
+                fields.remove("status");
+            }
+        }
+        _ => {}
+    }
     let Some(live) = live else {
         return Ok((config, vec![managed::new_entry("Apply", writer, mine)]));
     };
     let mut entries = managed::entries(live);
+    if entries.is_empty() && tracked {
+        let before = Writer { manager: "before-first-apply", subresource: "", ..writer.clone() };
+        let set = managed::owned(resource, live);
+        entries.push(managed::new_entry("Update", &before, set));
+    }
     let before = entries.iter().position(|e| managed::is_entry_of(e, "Apply", writer));
     let last = before.map(|at| managed::entry_set(&entries[at])).unwrap_or_default();
     if let Some(at) = before {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::convert::Form;
 use super::protobuf;
-use super::refusal::Refusal;
+use super::refusal::{Cause, Refusal};
 use super::resource::{Registry, Resource};
 
 /// Who sends requests.
@@ -182,7 +182,12 @@ impl Call {
             return serde_saphyr::from_str(text).map_err(|e| Refusal::bad_request(format!("error decoding YAML: {e}")));
         }
         serde_json::from_slice(&self.body).map_err(|e| {
-            Refusal::bad_request(format!("the object provided is unrecognized (must be of type {}): {e}", self.resource.kind))
+            let message = match self.verb {
+                Verb::Patch => "invalid JSON patch".to_owned(),
+                Verb::Delete | Verb::DeleteCollection => format!("couldn't get version/kind; json parse error: {e}"),
+                _ => format!("the object provided is unrecognized (must be of type {}): {e}", self.resource.kind),
+            };
+            Refusal::bad_request(message)
         })
     }
 
@@ -236,7 +241,8 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
         _ => return Err(Refusal::no_such_path()),
     };
     let unknown = || {
-        let group_known = registry.all().any(|r| r.group == group && r.version == version);
+        // A group of custom kinds alone answers nothing but its resources.
+        let group_known = registry.all().any(|r| r.group == group && r.version == version && !r.is_custom());
         if group_known { Refusal::no_such_path() } else { Refusal::no_such_group() }
     };
     let resource = registry.find(group, version, plural).ok_or_else(unknown)?.clone();
@@ -260,6 +266,9 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
         "finalize" => resource.is("", "namespaces"),
         _ => false,
     };
+    if !known && resource.is_custom() {
+        return Err(Refusal::not_found(&resource, name));
+    }
     if !known {
         return Err(Refusal::no_such_path());
     }
@@ -269,6 +278,7 @@ pub fn route(registry: &Registry, path: &str) -> Result<Target, Refusal> {
 /// The verb of a method on a resource path.
 pub fn verb(method: &Method, named: bool, sub: &str, query: &Query) -> Result<Verb, Refusal> {
     Ok(match (method.as_str(), named) {
+        ("GET", true) if matches!(sub, "eviction" | "binding") => return Err(Refusal::method_not_allowed()),
         ("GET", true) => Verb::Get,
         ("GET", false) if query.on("watch") => Verb::Watch,
         ("GET", false) => Verb::List,
@@ -293,6 +303,32 @@ pub fn patch_type(headers: &HeaderMap, resource: &Resource) -> Result<PatchType,
         "application/strategic-merge-patch+json" => Err(Refusal::no_such_patch()),
         _ => Err(Refusal::unsupported_media_type()),
     }
+}
+
+/// Parameters that must be numbers, and options that have few values.
+pub fn check_parameters(verb: Verb, query: &Query) -> Result<(), Refusal> {
+    for name in ["limit", "timeoutSeconds", "gracePeriodSeconds"] {
+        let text = query.get(name);
+        if !text.is_empty() && text.parse::<i64>().is_err() {
+            return Err(Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")));
+        }
+    }
+    let kind = match verb {
+        Verb::Create => "CreateOptions",
+        Verb::Update => "UpdateOptions",
+        Verb::Patch => "PatchOptions",
+        Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
+        Verb::Get | Verb::List | Verb::Watch => return Ok(()),
+    };
+    let mut causes = Vec::new();
+    let (dry_run, validation) = (query.get("dryRun"), query.get("fieldValidation"));
+    if !matches!(dry_run, "" | "All") {
+        causes.push(Cause::unsupported("dryRun", &serde_json::json!([dry_run]), &["All"]));
+    }
+    if kind != "DeleteOptions" && !matches!(validation, "" | "Ignore" | "Strict" | "Warn") {
+        causes.push(Cause::unsupported("fieldValidation", &validation.into(), &["", "Ignore", "Strict", "Warn"]));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::bad_options(kind, &causes)) }
 }
 
 /// A body as JSON or YAML (true), whatever it came as; patches have types of their own. Custom resources have no protobuf.

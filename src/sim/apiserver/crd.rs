@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::core::cel::{CompiledSchema, Validator, compile_schema};
 use serde_json::{Value, json};
 
-use super::call::{Call, Identity, Query, Verb};
+use super::call::{Call, Identity, PatchType, Query, Verb};
 use super::convert::Form;
 use super::refusal::{Cause, Refusal};
 use super::resource::{Resource, Switches};
@@ -22,6 +22,8 @@ pub struct CustomSchema {
     pub selectable_fields: Vec<String>,
     /// JSON paths of spec and status replicas.
     pub scale: Option<(String, String)>,
+    /// JSON path of the selector that a scale shows.
+    pub scale_selector: String,
     pub columns: Vec<Column>,
 }
 
@@ -53,10 +55,30 @@ fn has_rules(schema: &Value) -> bool {
     }
 }
 
+/// The rule library gives an absent optional `oldSelf` as null and a present one as it is: the calls of an optional are told so.
+fn with_plain_old_self(mut schema: Value) -> Value {
+    match &mut schema {
+        Value::Object(fields) => {
+            let optional = fields.get("optionalOldSelf") == Some(&json!(true));
+            for name in ["rule", "messageExpression"] {
+                if let (true, Some(Value::String(rule))) = (optional, fields.get_mut(name)) {
+                    *rule = rule.replace("oldSelf.hasValue()", "(oldSelf != null)").replace("oldSelf.value()", "oldSelf");
+                }
+            }
+            for field in fields.values_mut() {
+                *field = with_plain_old_self(std::mem::take(field));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|i| *i = with_plain_old_self(std::mem::take(i))),
+        _ => {}
+    }
+    schema
+}
+
 impl CustomSchema {
     fn new(version: &Value, storage_version: &str) -> Self {
         let schema = version.get("schema").and_then(|s| s.get("openAPIV3Schema")).cloned().unwrap_or_else(|| json!({}));
-        let compiled = has_rules(&schema).then(|| compile_schema(&schema));
+        let compiled = has_rules(&schema).then(|| compile_schema(&with_plain_old_self(schema.clone())));
         let list = |field: &str| version.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
         let text = |v: &Value, f: &str| v.get(f).and_then(Value::as_str).unwrap_or_default().to_owned();
         let trimmed = |path: String| path.trim_start_matches('.').to_owned();
@@ -66,6 +88,7 @@ impl CustomSchema {
             storage_version: storage_version.to_owned(),
             selectable_fields: list("selectableFields").iter().map(|f| trimmed(text(f, "jsonPath"))).collect(),
             scale: scale.map(|s| (text(s, "specReplicasPath"), text(s, "statusReplicasPath"))),
+            scale_selector: scale.map(|s| text(s, "labelSelectorPath")).unwrap_or_default(),
             columns: list("additionalPrinterColumns")
                 .iter()
                 .map(|c| Column {
@@ -90,20 +113,31 @@ impl CustomSchema {
         resource: &Resource,
         mut value: Value,
         old: Option<&Value>,
-        field_validation: &str,
+        call: &Call,
     ) -> Result<(Value, Vec<String>), Refusal> {
+        let field_validation = call.query.get("fieldValidation");
+        let sent = (call.verb == Verb::Patch && field_validation == "Strict").then(|| value.clone());
         let mut unknown = Vec::new();
-        schema::prune(&self.schema, &mut value, "", true, &mut unknown);
+        // An apply is not decoded as an object first, which is where nulls go.
+        let nulls = call.patch == Some(PatchType::Apply);
+        schema::prune(nulls, &self.schema, &mut value, "", true, &mut unknown);
+        unknown.sort();
         let mut warnings: Vec<String> = unknown.iter().map(|p| format!("unknown field {p:?}")).collect();
         if field_validation == "Strict" && !warnings.is_empty() {
             let (kind, version) = (&resource.kind, &resource.version);
             let list = warnings.join(", ");
+            if let Some(sent) = sent {
+                return Err(Refusal::patched_object(&sent, &format!("strict decoding error: {list}")));
+            }
             return Err(Refusal::bad_request(format!(
                 "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
             )));
         }
         if field_validation == "Ignore" {
             warnings.clear();
+        }
+        if old.is_none_or(|o| super::write::meta(o, "finalizers") != super::write::meta(&value, "finalizers")) {
+            warnings.extend(super::validate::finalizer_warnings(&value));
         }
         schema::default(&self.schema, &mut value);
         let mut causes = Vec::new();
@@ -116,20 +150,35 @@ impl CustomSchema {
                     field: "<nil>".into(),
                 });
             } else if let Err(errors) = VALIDATOR.with(|v| v.validate_compiled(compiled, &value, old)) {
-                causes.extend(errors.into_vec().into_iter().map(rule_cause));
+                causes.extend(errors.into_vec().into_iter().map(|e| rule_cause(e, &value)));
+            }
+        }
+        if call.sub == "status" {
+            // There the status is looked at alone.
+            for cause in &mut causes {
+                cause.message = cause.message.replacen(": status.", ": ", 1);
             }
         }
         if causes.is_empty() { Ok((value, warnings)) } else { Err(Refusal::invalid(resource, meta_str(&value, "name"), &causes)) }
     }
 }
 
-fn rule_cause(error: kube::core::cel::ValidationError) -> Cause {
+/// A refused rule; that of a plain value shows the value.
+fn rule_cause(error: kube::core::cel::ValidationError, object: &Value) -> Cause {
     let (reason, lead) = match error.reason.as_deref() {
         Some("FieldValueForbidden") => ("FieldValueForbidden", "Forbidden: "),
         Some("FieldValueRequired") => ("FieldValueRequired", "Required value: "),
         Some("FieldValueDuplicate") => ("FieldValueDuplicate", "Duplicate value: "),
         _ => ("FieldValueInvalid", "Invalid value: "),
     };
+    let at = error.field_path.split('.').filter(|s| !s.is_empty()).try_fold(object, |v, step| v.get(step));
+    let shown = match at {
+        Some(plain @ (Value::String(_) | Value::Number(_) | Value::Bool(_))) if reason == "FieldValueInvalid" => {
+            format!("{plain}: ")
+        }
+        _ => String::new(),
+    };
+    let lead = format!("{lead}{shown}");
     let field = if error.field_path.is_empty() { "<nil>".into() } else { error.field_path };
     Cause { reason, message: format!("{lead}{}", error.message), field }
 }
@@ -177,6 +226,12 @@ pub fn establish(state: &State, crd: &mut Value) -> Result<(), Refusal> {
         ));
     }
     let storage = storage_version(crd);
+    for (n, version) in versions(crd).iter().enumerate() {
+        if version.get("schema").and_then(|s| s.get("openAPIV3Schema")).is_none() {
+            let field = format!("spec.versions[{n}].schema.openAPIV3Schema");
+            causes.push(Cause { reason: "FieldValueRequired", message: "Required value".into(), field });
+        }
+    }
     if storage.is_empty() {
         causes.push(Cause::invalid("spec.versions", "Invalid value: must have exactly one version marked as storage version"));
     }

@@ -7,12 +7,11 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use super::handler::Reply;
-use super::read::selectors_of;
-use super::refusal::Refusal;
+use super::read::to_delete;
+use super::refusal::{Cause, Refusal};
 use super::resource::Resource;
 use super::state::{State, seconds};
 use super::store::{Key, Stored, node_name};
-use super::watch::scoped;
 use super::write::{finish, has_finalizers, is_terminating, meta, meta_mut, meta_str};
 
 /// The parts of `DeleteOptions` that matter, from body and query.
@@ -47,6 +46,14 @@ impl DeleteOptions {
 
     pub fn of(call: &Call) -> Result<Self, Refusal> {
         let body = call.body_json()?;
+        if let Some(grace) = body.get("gracePeriodSeconds").filter(|g| !g.is_null() && !g.is_i64()) {
+            let have = if grace.is_string() { "string" } else { "number" };
+            let why =
+                format!("json: cannot unmarshal {have} into Go struct field DeleteOptions.gracePeriodSeconds of type int64");
+            return Err(Refusal::bad_request(why));
+        }
+        let both = body.get("orphanDependents").is_some_and(Value::is_boolean)
+            && body.get("propagationPolicy").is_some_and(Value::is_string);
         let mut out = Self::from_value(&body);
         if out.grace.is_none() {
             out.grace = call.query.get("gracePeriodSeconds").parse().ok();
@@ -55,19 +62,19 @@ impl DeleteOptions {
             out.propagation = call.query.get("propagationPolicy").to_owned();
         }
         out.dry_run |= call.query.dry_run();
-        if !matches!(out.propagation.as_str(), "" | "Orphan" | "Background" | "Foreground") {
-            let shown = &out.propagation;
-            let why =
-                format!("Unsupported value: {shown:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"");
-            let message = format!("DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: {why}");
-            let mut refusal = Refusal::new(422, "Invalid", message);
-            refusal.detail("group", "meta.k8s.io".into());
-            refusal.detail("kind", "DeleteOptions".into());
-            let cause = json!({"reason": "FieldValueNotSupported", "message": why, "field": "propagationPolicy"});
-            refusal.detail("causes", json!([cause]));
-            return Err(refusal);
+        let mut causes = Vec::new();
+        if both {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            causes.push(Cause::invalid("propagationPolicy", format!("Invalid value: {:?}: {why}", out.propagation)));
         }
-        Ok(out)
+        if !matches!(out.propagation.as_str(), "" | "Orphan" | "Background" | "Foreground") {
+            let known = ["Foreground", "Background", "Orphan", "nil"];
+            causes.push(Cause::unsupported("propagationPolicy", &out.propagation.clone().into(), &known));
+        }
+        if let Some(dry) = body.get("dryRun").and_then(Value::as_array).filter(|l| l.iter().any(|d| d != "All")) {
+            causes.push(Cause::unsupported("dryRun", &Value::Array(dry.clone()), &["All"]));
+        }
+        if causes.is_empty() { Ok(out) } else { Err(Refusal::bad_options("DeleteOptions", &causes)) }
     }
 }
 
@@ -212,11 +219,7 @@ fn delete_namespace(
     options: &DeleteOptions,
 ) -> Result<Outcome, Refusal> {
     if is_terminating(&old.value) {
-        let why = "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will automatically be purged by the system.";
-        return match state.registry.find("", "v1", "namespaces").cloned() {
-            Some(resource) => Err(Refusal::conflict(&resource, meta_str(&old.value, "name"), why)),
-            None => Err(Refusal::no_such_path()),
-        };
+        return Ok(Outcome::Marked(old.clone()));
     }
     let at = seconds(state.clock.now());
     meta_mut(&mut new).insert("deletionTimestamp".into(), at.into());
@@ -248,23 +251,15 @@ pub fn delete(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
 
 pub fn delete_collection(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let options = DeleteOptions::of(call)?;
-    let selectors = selectors_of(call)?;
     let resource = call.resource.clone();
-    let keys: Vec<Key> = scoped(&state.table(&resource).objects, None, &call.namespace, None)
-        .filter(|(_, s)| selectors.matches(&s.value))
-        .map(|(k, _)| k.clone())
-        .collect();
-    let mut items = Vec::new();
-    for key in keys {
+    // The answer is the list as it was before.
+    let (items, answer) = to_delete(state, call)?;
+    for item in items {
+        let key = (meta_str(&item.value, "namespace").to_owned(), meta_str(&item.value, "name").to_owned());
         match delete_one(state, call, &resource, &key, &options) {
-            Ok(Outcome::Gone(stored) | Outcome::Marked(stored)) => items.push((*stored.value).clone()),
-            Err(refusal) if refusal.code == 404 => {}
-            Err(refusal) => return Err(refusal),
+            Err(refusal) if refusal.code != 404 => return Err(refusal),
+            _ => {}
         }
     }
-    let list = json!({
-        "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
-        "metadata": {"resourceVersion": state.rv.to_string()}, "items": items,
-    });
-    Ok(Reply::value(200, &list))
+    Ok(answer)
 }

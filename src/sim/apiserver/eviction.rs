@@ -215,13 +215,32 @@ fn budgets_of(state: &State, pod: &Value) -> Vec<Arc<Stored>> {
 
 fn options_of(call: &Call) -> Result<DeleteOptions, Refusal> {
     let body = call.body_json()?;
-    let name = meta_str(&body, "name");
-    if !name.is_empty() && name != call.name {
+    let text = |field: &str| body.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    if !matches!(kind, "" | "Eviction") {
+        let short = version.rsplit('/').next().unwrap_or_default();
+        let why = format!("converting ({version}.{kind}) to (policy.Eviction): unknown conversion");
+        return Err(Refusal::bad_request(format!("{kind} in version {short:?} cannot be handled as a Eviction: {why}")));
+    }
+    let namespace = meta_str(&body, "namespace");
+    if !namespace.is_empty() && namespace != call.namespace {
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Refusal::bad_request(why));
+    }
+    if meta_str(&body, "name") != call.name {
         return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
     }
     let mut options = DeleteOptions::from_value(body.get("deleteOptions").unwrap_or(&Value::Null));
     options.dry_run |= call.query.dry_run();
     Ok(options)
+}
+
+/// A warning for each field that an Eviction has not.
+fn unknown_fields(call: &Call) -> Result<Vec<String>, Refusal> {
+    let body = call.body_json()?;
+    let known = ["apiVersion", "kind", "metadata", "deleteOptions"];
+    let names = body.as_object().into_iter().flatten().map(|(name, _)| name).filter(|n| !known.contains(&n.as_str()));
+    Ok(names.map(|name| format!("unknown field {name:?}")).collect())
 }
 
 /// One try. `attempt` counts from 0 and only grows after `Again`.
@@ -235,6 +254,7 @@ pub fn evict(state: &mut State, call: &Call, attempt: u32) -> Progress {
 fn try_evict(state: &mut State, call: &Call, attempt: u32) -> Result<Progress, Refusal> {
     state.rbac_check(call)?;
     let original = options_of(call)?;
+    state.warnings = unknown_fields(call)?;
     let key = call.key();
     let pod = state.get(&call.resource, &key).cloned().ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
     if ignores_budgets(&pod.value) {
@@ -288,6 +308,11 @@ fn try_evict(state: &mut State, call: &Call, attempt: u32) -> Result<Progress, R
 /// `POST pods/NAME/binding`.
 pub fn bind(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let body = call.body_json()?;
+    let kind = body.get("target").and_then(|t| t.get("kind")).and_then(Value::as_str).unwrap_or_default();
+    if !matches!(kind, "" | "Node") {
+        let cause = Cause::unsupported("target.kind", &kind.into(), &["Node", "<empty>"]);
+        return Err(Refusal::new(500, "", format!("{}: {}", cause.field, cause.message)));
+    }
     let target = body.get("target").and_then(|t| t.get("name")).and_then(Value::as_str).unwrap_or_default();
     if target.is_empty() {
         return Err(Refusal::invalid(&call.resource, &call.name, &[Cause::required("target.name", "")]));
@@ -295,8 +320,8 @@ pub fn bind(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let old = state.get(&call.resource, &call.key()).cloned().ok_or_else(|| Refusal::not_found(&call.resource, &call.name))?;
     let uid = meta_str(&body, "uid");
     if !uid.is_empty() && uid != meta_str(&old.value, "uid") {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta_str(&old.value, "uid"));
-        return Err(Refusal::conflict(&call.resource, &call.name, &why));
+        let key = (call.namespace.as_str(), call.name.as_str());
+        return Err(Refusal::other_uid(&call.resource, key, uid, meta_str(&old.value, "uid")));
     }
     let taken = |why: String| {
         let mut refusal = Refusal::conflict(&call.resource, &call.name, &why);

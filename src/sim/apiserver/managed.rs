@@ -86,7 +86,7 @@ fn members_in(value: &Value, shape: Shape<'_>, mode: Mode) -> Value {
             if mode == Mode::InItem || (mode == Mode::Added && !there) {
                 out.insert(".".into(), leaf());
             }
-            for (name, field) in fields {
+            for (name, field) in fields.iter().filter(|(name, field)| counts(field, shape.field(name), mode)) {
                 out.insert(format!("f:{name}"), members_in(field, shape.field(name), mode));
             }
             Value::Object(out)
@@ -110,13 +110,19 @@ fn members_in(value: &Value, shape: Shape<'_>, mode: Mode) -> Value {
     }
 }
 
+/// An applied list that merges says nothing when it is empty.
+fn counts(value: &Value, shape: Shape<'_>, mode: Mode) -> bool {
+    mode != Mode::Applied || value.as_array().is_none_or(|l| !l.is_empty()) || shape.list() == ListKind::Atomic
+}
+
 fn item_members(item: &Value, shape: Shape<'_>) -> Value {
     item_members_in(item, shape, Mode::Added)
 }
 
 fn item_members_in(item: &Value, shape: Shape<'_>, mode: Mode) -> Value {
     let Value::Object(fields) = item else { return leaf() };
-    if shape.name() == "ownerReferences" {
+    // References are one value each.
+    if matches!(shape.name(), "ownerReferences" | "imagePullSecrets" | "secrets") {
         return leaf();
     }
     let inside = if mode == Mode::Applied { mode } else { Mode::InItem };
@@ -272,6 +278,7 @@ pub fn applied(resource: &Resource, config: &Value) -> Set {
         .into_iter()
         .flatten()
         .filter(|(name, _)| !SYSTEM.contains(&name.as_str()))
+        .filter(|(name, field)| counts(field, root.field("metadata").field(name), Mode::Applied))
         .map(|(name, field)| (format!("f:{name}"), members_in(field, root.field("metadata").field(name), Mode::Applied)))
         .collect();
     if !metadata.is_empty() {
@@ -424,7 +431,7 @@ pub fn track_update(object: &mut Value, mut entries: Vec<Value>, changes: &Chang
         } else {
             subtract(set, &changes.set);
         }
-        if own && !changes.set.is_empty() {
+        if own && !changes.set.is_empty() && !writer.now.is_empty() {
             entry["time"] = writer.now.into();
         }
     }

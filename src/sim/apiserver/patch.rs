@@ -6,24 +6,71 @@ use super::refusal::Refusal;
 use super::resource::Resource;
 use super::shape::{ListKind, Shape, item_key};
 
-/// RFC 6902; a failing `test` is 422 as from a real server.
+/// RFC 6902; a failing `test` is 422 as from a real server. As there, `replace` of an absent member adds it.
 pub fn json(object: Value, body: &Value) -> Result<Value, Refusal> {
-    let operations: json_patch::Patch =
-        serde_json::from_value(body.clone()).map_err(|e| Refusal::bad_request(format!("error decoding patch: {e}")))?;
-    let mut out = object;
-    json_patch::patch(&mut out, &operations).map_err(|_| Refusal {
+    let Some(list) = body.as_array() else {
+        let why = format!("json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", go_type(body));
+        return Err(Refusal::bad_request(format!("error decoding patch: {why}")));
+    };
+    let rejected = || Refusal {
         details: Some(Map::new()),
         ..Refusal::new(422, "Invalid", "the server rejected our request due to an error in our request")
-    })?;
+    };
+    let mut out = object;
+    for operation in list {
+        let mut operation = operation.clone();
+        let op = operation.get("op").and_then(Value::as_str).unwrap_or_default();
+        if op == "replace" && is_absent_member(&out, &operation) {
+            operation["op"] = "add".into();
+        } else if op == "test" && operation.get("value") == Some(&Value::Null) && is_absent_member(&out, &operation) {
+            continue;
+        }
+        let operation: json_patch::PatchOperation = serde_json::from_value(operation).map_err(|_| rejected())?;
+        json_patch::patch(&mut out, &[operation]).map_err(|_| rejected())?;
+    }
     Ok(out)
+}
+
+fn is_absent_member(object: &Value, operation: &Value) -> bool {
+    let path = operation.get("path").and_then(Value::as_str).unwrap_or_default();
+    let Some((parent, _)) = path.rsplit_once('/') else { return false };
+    object.pointer(path).is_none() && object.pointer(parent).is_some_and(Value::is_object)
+}
+
+/// How Go's decoder names the type of a JSON value.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::Null => "null",
+    }
+}
+
+/// A value as Go prints it.
+fn go_map(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let list: Vec<String> = fields.iter().map(|(name, field)| format!("{name}:{}", go_map(field))).collect();
+            format!("map[{}]", list.join(" "))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(go_map).collect::<Vec<_>>().join(" ")),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn not_a_map(body: &Value) -> Refusal {
+    let why = format!("json: cannot unmarshal {} into Go value of type map[string]interface {{}}", go_type(body));
+    Refusal::bad_request(format!("error decoding patch: {why}"))
 }
 
 /// RFC 7386.
 pub fn merge(object: Value, body: &Value) -> Result<Value, Refusal> {
     if !body.is_object() {
-        return Err(Refusal::bad_request(
-            "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
-        ));
+        return Err(not_a_map(body));
     }
     let mut out = object;
     json_patch::merge(&mut out, body);
@@ -32,9 +79,7 @@ pub fn merge(object: Value, body: &Value) -> Result<Value, Refusal> {
 
 pub fn strategic(resource: &Resource, object: Value, body: &Value) -> Result<Value, Refusal> {
     let Value::Object(patch) = body else {
-        return Err(Refusal::bad_request(
-            "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
-        ));
+        return Err(not_a_map(body));
     };
     let mut out = object;
     merge_object(&mut out, patch, Shape::root(resource))?;
@@ -70,6 +115,20 @@ fn merge_object(into: &mut Value, patch: &Map<String, Value>, shape: Shape<'_>) 
     if let Some(keep) = patch.get("$retainKeys").and_then(Value::as_array) {
         fields.retain(|k, _| keep.iter().any(|x| x.as_str() == Some(k)));
     }
+    let ordered: Vec<(&str, &Vec<Value>)> =
+        patch.iter().filter_map(|(key, order)| Some((key.strip_prefix("$setElementOrder/")?, order.as_array()?))).collect();
+    for (name, order) in &ordered {
+        let before = fields.get(*name).and_then(Value::as_array).cloned();
+        let change = patch.get(*name).and_then(Value::as_array);
+        if let Some(change) = change {
+            let slot = fields.entry((*name).to_owned()).or_insert_with(|| Value::Array(Vec::new()));
+            merge_list(slot, change, shape.field(name))?;
+        }
+        if let Some(Value::Array(list)) = fields.get_mut(*name) {
+            let before = before.unwrap_or_default();
+            *list = in_order(std::mem::take(list), order, &before, shape.field(name));
+        }
+    }
     for (key, change) in patch {
         if let Some(name) = key.strip_prefix("$deleteFromPrimitiveList/") {
             if let (Some(Value::Array(list)), Value::Array(gone)) = (fields.get_mut(name), change) {
@@ -77,17 +136,18 @@ fn merge_object(into: &mut Value, patch: &Map<String, Value>, shape: Shape<'_>) 
             }
             continue;
         }
-        if let Some(name) = key.strip_prefix("$setElementOrder/") {
-            order(fields.get_mut(name), change, shape.field(name));
-            continue;
-        }
-        if key.starts_with('$') {
+        if key.starts_with('$') || ordered.iter().any(|(name, _)| name == key) {
             continue;
         }
         match change {
             Value::Null => {
                 fields.remove(key);
             }
+            // Of a whole field, the directive takes the field away; on what is not there, none does anything.
+            Value::Object(inner) if directive(inner) == Some("delete") => {
+                fields.remove(key);
+            }
+            Value::Object(inner) if !fields.contains_key(key) && directive(inner).is_some() => {}
             Value::Object(inner) => {
                 let slot = fields.entry(key.clone()).or_insert(Value::Null);
                 merge_object(slot, inner, shape.field(key))?;
@@ -122,11 +182,13 @@ fn merge_list(into: &mut Value, patch: &[Value], shape: Shape<'_>) -> Result<(),
         }
         ListKind::Set => {
             if let Value::Array(list) = into {
-                for item in plain {
-                    if !list.contains(&item) {
-                        list.push(item);
+                let before = list.clone();
+                for item in &plain {
+                    if !list.contains(item) {
+                        list.push(item.clone());
                     }
                 }
+                *list = in_order(std::mem::take(list), &plain, &before, shape);
             }
             return Ok(());
         }
@@ -136,13 +198,15 @@ fn merge_list(into: &mut Value, patch: &[Value], shape: Shape<'_>) -> Result<(),
         *into = Value::Array(plain);
         return Ok(());
     };
+    let before = list.clone();
     for item in patch {
         let Value::Object(fields) = item else {
-            return Err(Refusal::bad_request("invalid strategic merge patch: a merging list holds something that is no object"));
+            return Err(Refusal::new(500, "", "list element types are not identical"));
         };
         let key = item_key(item, &keys);
         if key.iter().any(Value::is_null) {
-            return Err(Refusal::bad_request(format!("map: {item} does not contain declared merge key: {}", keys.join(", "))));
+            let shown = go_map(item);
+            return Err(Refusal::new(500, "", format!("map: {shown} does not contain declared merge key: {}", keys.join(", "))));
         }
         let found = list.iter().position(|have| item_key(have, &keys) == key);
         match (directive(fields), found) {
@@ -162,22 +226,30 @@ fn merge_list(into: &mut Value, patch: &[Value], shape: Shape<'_>) -> Result<(),
             }
         }
     }
+    *list = in_order(std::mem::take(list), &plain, &before, shape);
     Ok(())
 }
 
-/// Listed elements come first, in that order; the rest keep theirs.
-fn order(list: Option<&mut Value>, wanted: &Value, shape: Shape<'_>) {
-    let (Some(Value::Array(list)), Value::Array(wanted)) = (list, wanted) else {
-        return;
+/// The order of apimachinery's strategicpatch: what the patch names comes in its order; the rest is put in where the old list had it
+/// before something that the patch names, and last otherwise.
+fn in_order(list: Vec<Value>, wanted: &[Value], before: &[Value], shape: Shape<'_>) -> Vec<Value> {
+    let same = |a: &Value, b: &Value| match shape.strategic() {
+        ListKind::Map(keys) => item_key(a, &keys) == item_key(b, &keys),
+        _ => a == b,
     };
-    let place = |item: &Value| {
-        let at = match shape.strategic() {
-            ListKind::Map(keys) => wanted.iter().position(|w| item_key(w, &keys) == item_key(item, &keys)),
-            _ => wanted.iter().position(|w| w == item),
-        };
-        at.unwrap_or(usize::MAX)
-    };
-    list.sort_by_key(place);
+    let place = |all: &[Value], item: &Value| all.iter().position(|other| same(other, item));
+    let (mut named, mut rest): (Vec<Value>, Vec<Value>) = list.into_iter().partition(|item| place(wanted, item).is_some());
+    named.sort_by_key(|item| place(wanted, item));
+    rest.sort_by_key(|item| place(before, item));
+    let mut out = Vec::with_capacity(named.len() + rest.len());
+    let (mut named, mut rest) = (named.into_iter().peekable(), rest.into_iter().peekable());
+    while let (Some(left), Some(right)) = (rest.peek(), named.peek()) {
+        let earlier = matches!((place(before, left), place(before, right)), (Some(l), Some(r)) if l < r);
+        out.extend(if earlier { rest.next() } else { named.next() });
+    }
+    out.extend(named);
+    out.extend(rest);
+    out
 }
 
 #[cfg(test)]

@@ -142,6 +142,28 @@ fn tolerates(tolerations: &[Value], key: &str) -> bool {
     })
 }
 
+fn default_tolerations(spec: &mut Map<String, Value>) {
+    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
+    if let Some(list) = tolerations.as_array_mut() {
+        for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+            if !tolerates(list, key) {
+                list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+            }
+        }
+    }
+}
+
+/// Admission of a changed pod: what was filled in at first, and is left out now, is filled in again.
+pub fn admit_update(old: &Value, pod: &mut Value) {
+    let spec = part(pod, "spec");
+    for field in ["serviceAccountName", "serviceAccount", "priority", "preemptionPolicy"] {
+        if let Some(before) = old.get("spec").and_then(|s| s.get(field)) {
+            default(spec, field, || before.clone());
+        }
+    }
+    default_tolerations(spec);
+}
+
 /// Admission of a new pod: service account, priority, the two default tolerations, QoS class.
 pub fn admit(state: &State, call: &Call, pod: &mut Value) -> Result<(), Refusal> {
     let name = super::write::meta_str(pod, "name").to_owned();
@@ -163,14 +185,7 @@ pub fn admit(state: &State, call: &Call, pod: &mut Value) -> Result<(), Refusal>
     };
     spec.insert("priority".into(), priority);
     default(spec, "preemptionPolicy", || preemption);
-    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
-    if let Some(list) = tolerations.as_array_mut() {
-        for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-            if !tolerates(list, key) {
-                list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
-            }
-        }
-    }
+    default_tolerations(spec);
     let class = qos(spec);
     pod["status"]["qosClass"] = class.into();
     Ok(())

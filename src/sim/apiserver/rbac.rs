@@ -24,6 +24,8 @@ pub struct Ask<'a> {
 /// The rules that one binding gives to its subjects; cluster-wide when the namespace is empty.
 #[derive(Debug, Clone)]
 struct Grant {
+    /// As reviews name it: `RoleBinding "b/ns" of Role "r"`.
+    name: String,
     subjects: Vec<(String, String)>,
     namespace: String,
     rules: Vec<Value>,
@@ -97,7 +99,15 @@ impl State {
         let mut out = Vec::new();
         for binding in all("clusterrolebindings").iter().chain(&all("rolebindings")) {
             let namespace = meta_str(&binding.value, "namespace").to_owned();
-            out.push(Grant { subjects: subjects(&binding.value), rules: rules_of(&binding.value, &namespace), namespace });
+            let reference = binding.value.get("roleRef").cloned().unwrap_or_default();
+            let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
+            let own = meta_str(&binding.value, "name");
+            let (kind, own) = match namespace.as_str() {
+                "" => ("ClusterRoleBinding", own.to_owned()),
+                ns => ("RoleBinding", format!("{own}/{ns}")),
+            };
+            let name = format!("{kind} {own:?} of {} {:?}", text("kind"), text("name"));
+            out.push(Grant { name, subjects: subjects(&binding.value), rules: rules_of(&binding.value, &namespace), namespace });
         }
         let out = Arc::new(out);
         self.rbac.grants = Some(out.clone());
@@ -106,15 +116,23 @@ impl State {
 
     /// May this identity do it?
     pub fn may(&mut self, who: &Identity, ask: &Ask<'_>) -> bool {
+        self.reason(who, ask).is_some()
+    }
+
+    /// Why this identity may do it: empty for those who may do all, `None` if it may not.
+    pub(super) fn reason(&mut self, who: &Identity, ask: &Ask<'_>) -> Option<String> {
         if !self.rbac.enforced || who.groups.iter().any(|g| g == "system:masters") {
-            return true;
+            return Some(String::new());
         }
         let grants = self.grants();
-        grants.iter().any(|grant| {
-            (grant.namespace.is_empty() || grant.namespace == ask.namespace)
-                && is_subject(grant, who)
-                && grant.rules.iter().any(|r| rule_allows(r, ask))
-        })
+        grants
+            .iter()
+            .filter(|grant| grant.namespace.is_empty() || grant.namespace == ask.namespace)
+            .filter(|grant| grant.rules.iter().any(|r| rule_allows(r, ask)))
+            .find_map(|grant| {
+                let (kind, name) = subject_of(grant, who)?;
+                Some(format!("RBAC: allowed by {} to {kind} {name:?}", grant.name))
+            })
     }
 
     pub(super) fn rules_of(&mut self, who: &Identity) -> Vec<Value> {
@@ -126,16 +144,22 @@ impl State {
     }
 
     pub(super) fn rbac_check(&mut self, call: &Call) -> Result<(), Refusal> {
-        if !self.rbac.enforced || call.resource.has.create_only {
+        // Reviews of oneself are anybody's.
+        if !self.rbac.enforced || (call.resource.has.create_only && call.resource.kind.starts_with("Self")) {
             return Ok(());
         }
+        // A list of one name asks for that name.
+        let selected = match call.name.is_empty() {
+            true => super::select::only_name(call.query.get("fieldSelector")),
+            false => None,
+        };
         let ask = Ask {
             verb: call.verb.as_str(),
             group: &call.resource.group,
             resource: &call.resource.plural,
             sub: &call.sub,
             namespace: &call.namespace,
-            name: &call.name,
+            name: selected.as_deref().unwrap_or(&call.name),
         };
         if self.may(&call.who, &ask) {
             return Ok(());
@@ -161,7 +185,11 @@ impl State {
 }
 
 fn is_subject(grant: &Grant, who: &Identity) -> bool {
-    grant.subjects.iter().any(|(kind, name)| match kind.as_str() {
+    subject_of(grant, who).is_some()
+}
+
+fn subject_of<'a>(grant: &'a Grant, who: &Identity) -> Option<&'a (String, String)> {
+    grant.subjects.iter().find(|(kind, name)| match kind.as_str() {
         "Group" => who.groups.contains(name),
         _ => *name == who.user,
     })

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::call::{Call, Verb};
 use super::convert::Form;
 use super::handler::Reply;
-use super::refusal::Refusal;
+use super::refusal::{Cause, Refusal};
 use super::select::Selectors;
-use super::state::{State, continue_token, parse_continue};
+use super::state::{Snapshot, State, continue_token, parse_continue};
 use super::store::{EventKind, Key, Line, Stored};
 use super::table;
 use super::watch::{self, Lag, Queue, Stream, Watcher, error_line, line_for, scoped, too_old};
@@ -44,9 +44,11 @@ fn asked_revision(state: &State, call: &Call) -> Result<AskedRevision, Refusal> 
         return Ok(AskedRevision::Newest);
     }
     let rv: u64 = text.parse().map_err(|_| {
-        Refusal::bad_request(format!(
-            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        ))
+        let why = format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
+        match call.verb {
+            Verb::List => Refusal::bad_request(format!("invalid resource version: {why}")),
+            _ => Refusal::new(500, "", why),
+        }
     })?;
     if rv == 0 {
         return Ok(AskedRevision::Any);
@@ -81,8 +83,8 @@ struct Page {
     rv: u64,
     items: Vec<Arc<Stored>>,
     more: Option<(String, usize)>,
-    /// A view must be kept for the next page.
-    keep: bool,
+    /// The view that the next page is taken from.
+    keep: Option<Snapshot>,
 }
 
 fn collect<'a>(
@@ -117,8 +119,11 @@ fn page(state: &State, call: &Call, selectors: &Selectors, fault: &ReadFault) ->
     let namespace = call.namespace.as_str();
     let token = call.query.get("continue");
     if !token.is_empty() {
-        let (rv, after) =
-            parse_continue(token).ok_or_else(|| Refusal::bad_request("invalid continue token: continue key is not valid"))?;
+        if !matches!(call.query.get("resourceVersion"), "" | "0") {
+            return Err(Refusal::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let (rv, after) = parse_continue(token)
+            .map_err(|why| Refusal::bad_request(format!("invalid continue token: continue key is not valid: {why}")))?;
         let view: &BTreeMap<Key, Arc<Stored>> = if rv < 0 {
             &table.objects
         } else {
@@ -134,7 +139,7 @@ fn page(state: &State, call: &Call, selectors: &Selectors, fault: &ReadFault) ->
         };
         let rv = if rv < 0 { i64::try_from(state.rv).unwrap_or(0) } else { rv };
         let (items, more) = collect(scoped(view, None, namespace, Some(&after)), selectors, limit, rv);
-        return Ok(Page { rv: rv.unsigned_abs(), items, more, keep: false });
+        return Ok(Page { rv: rv.unsigned_abs(), items, more, keep: None });
     }
     let old = |rv: u64| table.at(rv).ok_or_else(|| too_old(rv, table.floor));
     let past = match (asked_revision(state, call)?, fault.stale) {
@@ -147,9 +152,9 @@ fn page(state: &State, call: &Call, selectors: &Selectors, fault: &ReadFault) ->
     };
     match past {
         Some((rv, view)) => {
-            // Served whole: a past view is not kept for further pages.
-            let (items, more) = collect(scoped(&view, None, namespace, None), selectors, usize::MAX, 0);
-            Ok(Page { rv, items, more, keep: false })
+            let (items, more) = collect(scoped(&view, None, namespace, None), selectors, limit, i64::try_from(rv).unwrap_or(0));
+            let keep = more.is_some().then(|| Snapshot { table: call.resource.table, rv, at: state.clock.now(), objects: view });
+            Ok(Page { rv, items, more, keep })
         }
         None => {
             let by_node = match selectors.required("spec.nodeName") {
@@ -163,7 +168,12 @@ fn page(state: &State, call: &Call, selectors: &Selectors, fault: &ReadFault) ->
                 Some(Some(keys)) => collect(scoped(&table.objects, Some(keys), namespace, None), selectors, limit, token_rv),
                 None => collect(scoped(&table.objects, None, namespace, None), selectors, limit, token_rv),
             };
-            let keep = more.is_some();
+            let keep = more.is_some().then(|| Snapshot {
+                table: call.resource.table,
+                rv,
+                at: state.clock.now(),
+                objects: table.objects.clone(),
+            });
             Ok(Page { rv, items, more, keep })
         }
     }
@@ -186,26 +196,82 @@ fn list_head(kind: &str, api_version: &str, page: &Page, count_rest: bool, custo
 }
 
 /// A list leaves kind and version out of builtin items.
-fn push_item(out: &mut Vec<u8>, json: &[u8], skip: &[u8]) {
+fn push_item(out: &mut Vec<u8>, form: &Form, stored: &Stored, skip: &[u8]) {
+    let json = form.json(stored);
     match json.strip_prefix(skip) {
         Some(rest) if !skip.is_empty() => {
             out.push(b'{');
             out.extend_from_slice(rest);
         }
-        _ => out.extend_from_slice(json),
+        None if !skip.is_empty() => {
+            // Fields whose names sort before `kind` keep the two apart.
+            let mut value = (*stored.value).clone();
+            if let Some(fields) = value.as_object_mut() {
+                fields.remove("apiVersion");
+                fields.remove("kind");
+            }
+            serde_json::to_writer(out, &value).unwrap_or_default();
+        }
+        _ => out.extend_from_slice(&json),
     }
+}
+
+/// What a list may ask for, and together with what (apimachinery, `ValidateListOptions`).
+fn check_list_options(call: &Call) -> Result<(), Refusal> {
+    let (rv, matching) = (call.query.get("resourceVersion"), call.query.get("resourceVersionMatch"));
+    let mut causes = Vec::new();
+    if !matching.is_empty() {
+        if rv.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        }
+        if !call.query.get("continue").is_empty() {
+            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            let known = ["Exact", "NotOlderThan", ""];
+            causes.push(Cause::unsupported("resourceVersionMatch", &matching.into(), &known));
+        }
+        if matching == "Exact" && rv == "0" {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        }
+    }
+    if !call.query.get("sendInitialEvents").is_empty() {
+        causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::bad_options("ListOptions", &causes)) }
 }
 
 pub fn selectors_of(call: &Call) -> Result<Selectors, Refusal> {
     Selectors::parse(&call.resource, call.query.get("labelSelector"), call.query.get("fieldSelector"))
 }
 
-pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
-    let selectors = selectors_of(call)?;
-    let page = page(state, call, &selectors, fault)?;
-    if page.keep {
-        state.take_snapshot(call.resource.table);
+/// One page, with its view kept if another follows.
+fn selected(state: &mut State, call: &Call, selectors: &Selectors, fault: &ReadFault) -> Result<Page, Refusal> {
+    let mut page = page(state, call, selectors, fault)?;
+    if let Some(view) = page.keep.take() {
+        state.keep_snapshot(view);
     }
+    Ok(page)
+}
+
+/// What a deletion of a collection is about: the page that a list would have been.
+pub fn to_delete(state: &mut State, call: &Call) -> Result<(Vec<Arc<Stored>>, Reply), Refusal> {
+    let selectors = selectors_of(call)?;
+    let page = selected(state, call, &selectors, &ReadFault::default())?;
+    let items = page.items.clone();
+    Ok((items, shown(call, &selectors, &page)))
+}
+
+pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
+    check_list_options(call)?;
+    let selectors = selectors_of(call)?;
+    let page = selected(state, call, &selectors, fault)?;
+    Ok(shown(call, &selectors, &page))
+}
+
+fn shown(call: &Call, selectors: &Selectors, page: &Page) -> Reply {
     if let Form::Table { resource, whole, clock } = &call.form {
         let values: Vec<_> = page.items.iter().map(|s| (*s.value).clone()).collect();
         let mut metadata = serde_json::json!({"resourceVersion": page.rv.to_string()});
@@ -216,7 +282,7 @@ pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, 
             }
         }
         let table = table::of(resource, &values, *whole, metadata, clock.now());
-        return Ok(Reply::json(200, Bytes::from(table.to_string())));
+        return Reply::json(200, Bytes::from(table.to_string()));
     }
     let (kind, api_version) = if call.form.is_metadata() {
         ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
@@ -228,28 +294,32 @@ pub fn list(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, 
     } else {
         format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{}\",", call.resource.kind)
     };
-    let mut out = list_head(&kind, &api_version, &page, selectors.is_empty(), call.resource.is_custom()).into_bytes();
+    let mut out = list_head(&kind, &api_version, page, selectors.is_empty(), call.resource.is_custom()).into_bytes();
     for (at, stored) in page.items.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        push_item(&mut out, &call.form.json(stored), skip.as_bytes());
+        push_item(&mut out, &call.form, stored, skip.as_bytes());
     }
     out.extend_from_slice(b"]}");
-    Ok(Reply::json(200, Bytes::from(out)))
+    Reply::json(200, Bytes::from(out))
 }
 
 fn initial_events_check(call: &Call) -> Result<bool, Refusal> {
     let asked = call.query.get("sendInitialEvents");
     let matching = call.query.get("resourceVersionMatch");
-    let why = if asked.is_empty() && !matching.is_empty() {
-        "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+    let mut causes = Vec::new();
+    if asked.is_empty() && !matching.is_empty() {
+        let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        causes.push(Cause::forbidden("resourceVersionMatch", why));
     } else if !asked.is_empty() && matching != "NotOlderThan" {
-        "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-    } else {
-        return Ok(asked == "true");
-    };
-    Err(Refusal::new(422, "Invalid", format!("ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: {why}")))
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(Cause::forbidden("resourceVersionMatch", why));
+        if !matching.is_empty() {
+            causes.push(Cause::unsupported("resourceVersionMatch", &matching.into(), &["NotOlderThan"]));
+        }
+    }
+    if causes.is_empty() { Ok(asked == "true") } else { Err(Refusal::bad_options("ListOptions", &causes)) }
 }
 
 pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply, Refusal> {
@@ -294,7 +364,7 @@ pub fn watch(state: &mut State, call: &Call, fault: &ReadFault) -> Result<Reply,
                     }
                 }
             }
-            if initial {
+            if initial && bookmarks {
                 first.push(watch::bookmark(&call.form, &api_version, &kind, state.rv, true));
             }
         }

@@ -17,6 +17,8 @@ pub struct Refusal {
     pub plain: bool,
     /// Seconds, also sent as the `Retry-After` header.
     pub retry_after: Option<u32>,
+    /// `Warning` headers: they come with refusals, too.
+    pub warnings: Vec<String>,
     /// A fresh token of an expired list (`metadata.continue`).
     pub continue_token: Option<String>,
 }
@@ -38,6 +40,15 @@ impl Cause {
     }
     pub fn forbidden(field: impl Into<String>, message: impl std::fmt::Display) -> Self {
         Self { reason: "FieldValueForbidden", message: format!("Forbidden: {message}"), field: field.into() }
+    }
+    /// A value that is none of the known ones.
+    pub fn unsupported(field: impl Into<String>, shown: &Value, supported: &[&str]) -> Self {
+        Self::unsupported_text(field, &shown.to_string(), supported)
+    }
+    pub fn unsupported_text(field: impl Into<String>, shown: &str, supported: &[&str]) -> Self {
+        let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        let message = format!("Unsupported value: {shown}: supported values: {}", list.join(", "));
+        Self { reason: "FieldValueNotSupported", message, field: field.into() }
     }
     fn to_value(&self) -> Value {
         let mut out = json!({"reason": self.reason, "message": self.message});
@@ -62,7 +73,16 @@ fn details(resource: &Resource, name: &str) -> Map<String, Value> {
 
 impl Refusal {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, plain: false, retry_after: None, continue_token: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            plain: false,
+            retry_after: None,
+            warnings: Vec::new(),
+            continue_token: None,
+        }
     }
 
     pub fn not_found(resource: &Resource, name: &str) -> Self {
@@ -138,14 +158,35 @@ impl Refusal {
         )
     }
 
-    /// A parameter that the options object of a request lacks.
-    pub fn bad_options(kind: &str, field: &str, message: &str) -> Self {
-        let cause = Cause::required(field, message);
-        let mut out = Self::new(422, "Invalid", format!("{kind}.meta.k8s.io \"\" is invalid: {field}: {}", cause.message));
+    /// Parameters that the options object of a request lacks or that say nothing known.
+    pub fn bad_options(kind: &str, causes: &[Cause]) -> Self {
+        let list: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let text = match list.as_slice() {
+            [one] => one.clone(),
+            more => format!("[{}]", more.join(", ")),
+        };
+        let mut out = Self::new(422, "Invalid", format!("{kind}.meta.k8s.io \"\" is invalid: {text}"));
         out.detail("group", "meta.k8s.io".into());
         out.detail("kind", kind.into());
+        out.detail("causes", causes.iter().map(Cause::to_value).collect());
+        out
+    }
+
+    /// A patched object that does not decode: the real server has no kind for it any more.
+    pub fn patched_object(object: &Value, why: &str) -> Self {
+        let cause = Cause::invalid("patch", format!("Invalid value: {:?}: {why}", object.to_string()));
+        let mut out = Self::new(422, "Invalid", format!(" \"\" is invalid: patch: {}", cause.message));
         out.detail("causes", json!([cause.to_value()]));
         out
+    }
+
+    /// A UID that is not that of the stored object, found by the storage layer.
+    pub fn other_uid(resource: &Resource, key: (&str, &str), sent: &str, stored: &str) -> Self {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {sent}, UID in object meta: {stored}",
+            resource.storage_path(key.0, key.1)
+        );
+        Self::conflict(resource, key.1, &why)
     }
 
     /// A failed precondition of a delete, which real servers report on the kind.

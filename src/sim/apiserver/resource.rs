@@ -55,6 +55,24 @@ impl Resource {
     pub fn group_kind(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
+    /// The Go name of the kind inside of a server: `core.Pod`.
+    pub fn internal_kind(&self) -> String {
+        let group = self.group.split('.').next().unwrap_or_default();
+        format!("{}.{}", if group.is_empty() { "core" } else { group }, self.kind)
+    }
+    /// Where a real server keeps an object in etcd; some messages show it.
+    pub fn storage_path(&self, namespace: &str, name: &str) -> String {
+        let folder = match (self.group.as_str(), self.plural.as_str()) {
+            ("", "nodes") => "minions".to_owned(),
+            ("", "services") => "services/specs".to_owned(),
+            (_, "leases") => "leases".to_owned(),
+            ("apiextensions.k8s.io", _) => format!("{}/{}", self.group, self.plural),
+            _ if self.is_custom() => format!("{}/{}", self.group, self.plural),
+            _ => self.plural.clone(),
+        };
+        let scope = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
+        format!("/registry/{folder}/{scope}{name}")
+    }
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural
     }

@@ -6,7 +6,7 @@ use super::call::{Call, PatchType, Verb};
 use super::convert::Form;
 use super::handler::Reply;
 use super::patch;
-use super::refusal::Refusal;
+use super::refusal::{Cause, Refusal};
 use super::state::State;
 use super::table;
 use super::write::{self, meta};
@@ -31,6 +31,12 @@ fn scale_of(call: &Call, object: &Value) -> Value {
         object.get("spec").and_then(|s| s.get("selector")).and_then(|s| s.get("matchLabels")).and_then(Value::as_object);
     let selector: Vec<String> =
         selector.into_iter().flatten().map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
+    let custom = call.resource.custom.as_ref().map(|c| c.scale_selector.as_str()).filter(|p| !p.is_empty());
+    let own = custom.and_then(|p| p.split('.').filter(|s| !s.is_empty()).try_fold(object, |v, step| v.get(step)));
+    let selector = match own.and_then(Value::as_str) {
+        Some(own) => vec![own.to_owned()],
+        None => selector,
+    };
     let mut status = json!({"replicas": at(&status_path)});
     if !selector.is_empty() {
         status["selector"] = selector.join(",").into();
@@ -57,7 +63,22 @@ pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         Verb::Patch => patch::merge(shown, &body)?,
         _ => return Err(Refusal::method_not_allowed()),
     };
+    let name = write::meta_str(&wanted, "name");
+    if name != call.name {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.name
+        )));
+    }
     let replicas = wanted.get("spec").and_then(|s| s.get("replicas")).and_then(Value::as_i64).unwrap_or(0);
+    if replicas < 0 {
+        let why = format!("Invalid value: {replicas}: must be greater than or equal to 0");
+        let mut refusal = Refusal::invalid(&call.resource, &call.name, &[Cause::invalid("spec.replicas", why)]);
+        refusal.message = refusal.message.replacen(&call.resource.group_kind(), "Scale.autoscaling", 1);
+        refusal.detail("kind", "Scale".into());
+        refusal.detail("group", "autoscaling".into());
+        return Err(refusal);
+    }
     let path = call.resource.custom.as_ref().and_then(|c| c.scale.clone()).map_or(".spec.replicas".into(), |s| s.0);
     let mut new = (*old.value).clone();
     let pointer = path.replace('.', "/");

@@ -16,8 +16,8 @@ fn child_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Removes what the schema does not know; `unknown` gets the paths.
-pub fn prune(schema: &Value, value: &mut Value, path: &str, root: bool, unknown: &mut Vec<String>) {
+/// Removes what the schema does not know; `unknown` gets the paths. A null goes where none may be, unless `nulls` are kept.
+pub fn prune(nulls: bool, schema: &Value, value: &mut Value, path: &str, root: bool, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             let known = properties(schema);
@@ -37,20 +37,22 @@ pub fn prune(schema: &Value, value: &mut Value, path: &str, root: bool, unknown:
                 if system(name) {
                     continue;
                 }
-                let inner = known.and_then(|k| k.get(name)).or(extra);
-                if let Some(inner) = inner {
-                    // A null where none may be gives way to the default.
-                    if field.is_null() && !flag(inner, "nullable") && inner.get("default").is_some() {
-                        *field = inner.get("default").cloned().unwrap_or_default();
-                    }
-                    prune(inner, field, &child_path(path, name), false, unknown);
+                if let Some(inner) = known.and_then(|k| k.get(name)).or(extra) {
+                    prune(nulls, inner, field, &child_path(path, name), false, unknown);
                 }
             }
+            // A null where none may be is as good as nothing, and gives way to the default.
+            fields.retain(|name, field| {
+                let inner = known.and_then(|k| k.get(name)).or(extra);
+                nulls
+                    || !field.is_null()
+                    || inner.is_none_or(|i| flag(i, "nullable") || flag(i, "x-kubernetes-preserve-unknown-fields"))
+            });
         }
         Value::Array(items) => {
             if let Some(inner) = schema.get("items") {
                 for (n, item) in items.iter_mut().enumerate() {
-                    prune(inner, item, &format!("{path}[{n}]"), false, unknown);
+                    prune(nulls, inner, item, &format!("{path}[{n}]"), false, unknown);
                 }
             }
         }
@@ -190,13 +192,17 @@ pub fn check(schema: &Value, value: &Value, path: &str, root: bool, causes: &mut
         return;
     }
     if !type_ok(schema, value) {
-        let wanted = schema.get("type").and_then(Value::as_str).unwrap_or("integer or string");
+        let wanted = schema.get("type").and_then(Value::as_str).unwrap_or("integer,string");
         let have = json!(type_name(value));
         causes.push(Cause {
             reason: "FieldValueTypeInvalid",
             message: format!("Invalid value: {have}: {path} in body must be of type {wanted}: {have}"),
             field: path.to_owned(),
         });
+        if wanted == "integer" && value.is_f64() {
+            let why = format!("Invalid value: \"\": Checked value must be of type integer (default format) in {path}");
+            causes.push(Cause::invalid("<nil>", why));
+        }
         return;
     }
     limits(schema, value, path, causes);

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
+use super::grammar;
 use super::refusal::Refusal;
 use super::resource::Resource;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Requirement {
+pub(super) enum Requirement {
     Exists(String),
     Missing(String),
     In(String, Vec<String>),
@@ -57,68 +58,6 @@ impl Requirement {
     }
 }
 
-/// Splits at commas outside of parentheses.
-fn split_terms(text: &str) -> Vec<&str> {
-    let (mut out, mut depth, mut start) = (Vec::new(), 0usize, 0);
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                out.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    out.push(&text[start..]);
-    out.into_iter().map(str::trim).filter(|t| !t.is_empty()).collect()
-}
-
-fn key_ok(key: &str) -> bool {
-    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
-}
-
-fn set_term(term: &str) -> Option<Requirement> {
-    let (key, rest) = term.split_once(char::is_whitespace)?;
-    let rest = rest.trim_start();
-    let (negative, list) = match rest.strip_prefix("notin") {
-        Some(list) => (true, list),
-        None => (false, rest.strip_prefix("in")?),
-    };
-    let list = list.trim().strip_prefix('(')?.strip_suffix(')')?;
-    let values = list.split(',').map(|v| v.trim().to_owned()).collect();
-    Some(if negative { Requirement::NotIn(key.into(), values) } else { Requirement::In(key.into(), values) })
-}
-
-fn label_term(term: &str) -> Option<Requirement> {
-    if let Some(set) = set_term(term) {
-        return Some(set);
-    }
-    if let Some(key) = term.strip_prefix('!') {
-        return key_ok(key.trim()).then(|| Requirement::Missing(key.trim().into()));
-    }
-    let pair = |sep: &str| term.split_once(sep).map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()));
-    let out = if let Some((key, value)) = pair("!=") {
-        Requirement::NotIn(key, vec![value])
-    } else if let Some((key, value)) = pair("==").or_else(|| pair("=")) {
-        Requirement::In(key, vec![value])
-    } else if let Some((key, value)) = pair(">") {
-        Requirement::Greater(key, value.parse().ok()?)
-    } else if let Some((key, value)) = pair("<") {
-        Requirement::Less(key, value.parse().ok()?)
-    } else {
-        Requirement::Exists(term.into())
-    };
-    let (Requirement::Exists(key)
-    | Requirement::Missing(key)
-    | Requirement::In(key, _)
-    | Requirement::NotIn(key, _)
-    | Requirement::Greater(key, _)
-    | Requirement::Less(key, _)) = &out;
-    key_ok(key).then_some(out)
-}
-
 fn supported_fields(resource: &Resource) -> &'static [&'static str] {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => &[
@@ -160,23 +99,24 @@ fn supported_fields(resource: &Resource) -> &'static [&'static str] {
 impl Selectors {
     pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Refusal> {
         let mut out = Self::default();
-        for term in split_terms(labels) {
-            out.labels.push(label_term(term).ok_or_else(|| {
-                Refusal::bad_request(format!("unable to parse requirement: found {term:?} in label selector {labels:?}"))
-            })?);
-        }
+        out.labels = grammar::parse(labels).map_err(Refusal::bad_request)?;
         for term in fields.split(',').map(str::trim).filter(|t| !t.is_empty()) {
             let (path, value, equal) = if let Some((p, v)) = term.split_once("!=") {
                 (p, v, false)
             } else if let Some((p, v)) = term.split_once("==").or_else(|| term.split_once('=')) {
                 (p, v, true)
             } else {
-                return Err(Refusal::bad_request(format!("invalid field selector {fields:?}: invalid selector: {term:?}")));
+                return Err(Refusal::bad_request(format!("invalid selector: '{fields}'; can't understand '{term}'")));
             };
             let known = path == "metadata.name"
                 || (path == "metadata.namespace" && resource.namespaced)
                 || supported_fields(resource).contains(&path)
                 || resource.custom.as_ref().is_some_and(|c| c.selectable_fields.iter().any(|f| f == path));
+            let own_fields = !supported_fields(resource).is_empty() || resource.is_custom();
+            if !known && !own_fields {
+                let only = "only \"metadata.name\", \"metadata.namespace\"";
+                return Err(Refusal::bad_request(format!("{path:?} is not a known field selector: {only}")));
+            }
             if !known {
                 return Err(Refusal::bad_request(format!("field label not supported: {path}")));
             }
@@ -213,6 +153,12 @@ impl Selectors {
     pub fn required(&self, path: &str) -> Option<&str> {
         self.fields.iter().find(|(p, v, equal)| *equal && p == path && !v.is_empty()).map(|(_, v, _)| v.as_str())
     }
+}
+
+/// The name that a field selector asks for, if it asks for one.
+pub fn only_name(fields: &str) -> Option<String> {
+    let value = fields.split(',').find_map(|term| term.trim().strip_prefix("metadata.name="))?;
+    Some(value.trim_start_matches('=').to_owned()).filter(|name| !name.is_empty())
 }
 
 /// Does a `LabelSelector` object (matchLabels, matchExpressions) match? `None` and null match nothing, `{}` all.

@@ -254,6 +254,7 @@ impl ApiServer {
         if refusal.plain {
             response.headers_mut().insert("content-type", HeaderValue::from_static("text/plain; charset=utf-8"));
         }
+        warn(&mut response, &refusal.warnings);
         if let Some(seconds) = refusal.retry_after {
             response.headers_mut().insert("retry-after", HeaderValue::from(seconds));
         }
@@ -264,11 +265,7 @@ impl ApiServer {
         match reply {
             Reply::Json { code, body, warnings } => {
                 let mut response = self.response(code, SimBody::Full(Some(body)));
-                for warning in warnings {
-                    if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
-                        response.headers_mut().append("warning", value);
-                    }
-                }
+                warn(&mut response, &warnings);
                 response
             }
             Reply::Lines(lines) => self.response(200, SimBody::Full(Some(Bytes::from(lines.concat())))),
@@ -302,6 +299,7 @@ impl ApiServer {
             Target::Resource { resource, namespace, name, sub } => (resource, namespace, name, sub),
         };
         let verb = call::verb(&parts.method, !name.is_empty(), &sub, &query)?;
+        call::check_parameters(verb, &query)?;
         let patch = if verb == Verb::Patch { Some(call::patch_type(&parts.headers, &resource)?) } else { None };
         let (body, yaml) = if patch.is_none() { call::body(&parts.headers, &resource, body)? } else { (body, false) };
         let form = Form::of(&parts.headers, query.get("includeObject"), &resource, &self.0.clock);
@@ -344,6 +342,10 @@ impl ApiServer {
             for attempt in 0.. {
                 let progress = eviction::evict(&mut self.state(), call, attempt);
                 match progress {
+                    Progress::Done(Ok(Reply::Json { code, body, .. })) => {
+                        let warnings = std::mem::take(&mut self.state().warnings);
+                        return Ok(Reply::Json { code, body, warnings });
+                    }
                     Progress::Done(result) => return result,
                     Progress::Again(wait) => tokio::time::sleep(wait).await,
                 }
@@ -351,11 +353,13 @@ impl ApiServer {
         }
         let mut state = self.state();
         state.warnings.clear();
-        let mut reply = handler::process(&mut state, call, fault)?;
-        if let Reply::Json { warnings, .. } = &mut reply {
-            warnings.append(&mut state.warnings);
+        let mut result = handler::process(&mut state, call, fault);
+        match &mut result {
+            Ok(Reply::Json { warnings, .. }) => warnings.append(&mut state.warnings),
+            Ok(_) => {}
+            Err(refusal) => refusal.warnings.append(&mut state.warnings),
         }
-        Ok(reply)
+        result
     }
 
     /// One request from arrival to response. `Err` is a broken connection.
@@ -496,6 +500,14 @@ impl ApiServer {
                 None => std::future::pending().await,
                 Some(task) => task.await.unwrap_or_else(|e| Err(io::Error::other(format!("the simulated server failed: {e}")))),
             }
+        }
+    }
+}
+
+fn warn(response: &mut Response<SimBody>, warnings: &[String]) {
+    for warning in warnings {
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+            response.headers_mut().append("warning", value);
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct Shape<'a> {
     is_custom: bool,
     field: &'a str,
     service: bool,
+    /// A ControllerRevision: its data is opaque.
+    revision: bool,
 }
 
 const BY_NAME: &[&str] = &[
@@ -49,6 +51,7 @@ impl<'a> Shape<'a> {
             is_custom: resource.is_custom(),
             field: "",
             service: resource.kind == "Service",
+            revision: resource.kind == "ControllerRevision",
         }
     }
 
@@ -61,7 +64,7 @@ impl<'a> Shape<'a> {
         });
         // Object metadata is typed for custom kinds, too.
         let is_custom = self.is_custom && !(self.field.is_empty() && name == "metadata");
-        Self { custom, is_custom, field: name, service: self.service }
+        Self { custom, is_custom, field: name, service: self.service, revision: self.revision && self.field.is_empty() }
     }
 
     pub fn items(self) -> Self {
@@ -136,7 +139,12 @@ impl<'a> Shape<'a> {
                 | "secretRef"
                 | "targetRef"
                 | "claimRef"
-        )
+                | "nodeSelector"
+                | "configMapKeyRef"
+                | "secretKeyRef"
+                | "fieldRef"
+                | "resourceFieldRef"
+        ) || (self.revision && self.field == "data")
     }
 }
 

@@ -190,16 +190,13 @@ impl State {
         stored.or_else(|| event.last_words().cloned()).unwrap_or_else(|| Arc::new(Stored::new(Value::Null, rv, false)))
     }
 
-    /// Takes the view that a paged list is continued from.
-    pub fn take_snapshot(&mut self, table: usize) {
-        let (rv, at) = (self.rv, self.clock.now());
-        if self.snapshots.iter().any(|s| s.table == table && s.rv == rv) {
+    /// Keeps the view that a paged list is continued from.
+    pub fn keep_snapshot(&mut self, view: Snapshot) {
+        if self.snapshots.iter().any(|s| s.table == view.table && s.rv == view.rv) {
             return;
         }
-        let Some(objects) = self.tables.get(table).map(|t| t.objects.clone()) else {
-            return;
-        };
-        self.snapshots.push_back(Snapshot { table, rv, at, objects });
+        let at = view.at;
+        self.snapshots.push_back(view);
         let oldest = at.checked_sub(jiff::SignedDuration::try_from(self.config.continue_for).unwrap_or_default());
         while self.snapshots.len() > 16 || self.snapshots.front().is_some_and(|s| oldest.as_ref().is_ok_and(|o| s.at < *o)) {
             self.snapshots.pop_front();
@@ -227,10 +224,15 @@ pub fn continue_token(rv: i64, key: &Key) -> String {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text)
 }
 
-/// (revision or -1, key after which to go on)
-pub fn parse_continue(token: &str) -> Option<(i64, Key)> {
-    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).ok()?;
-    let value: Value = serde_json::from_slice(&bytes).ok()?;
-    let (namespace, name) = value.get("start")?.as_str()?.split_once('/')?;
-    Some((value.get("rv")?.as_i64()?, (namespace.to_owned(), name.to_owned())))
+/// (revision or -1, key after which to go on), or why not.
+pub fn parse_continue(token: &str) -> Result<(i64, Key), String> {
+    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(token).map_err(|e| e.to_string())?;
+    let value: Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
+    let version = value.get("v").and_then(Value::as_str).unwrap_or_default();
+    let start = value.get("start").and_then(Value::as_str).and_then(|s| s.split_once('/'));
+    match (version, value.get("rv").and_then(Value::as_i64), start) {
+        ("meta.k8s.io/v1", Some(rv), Some((namespace, name))) => Ok((rv, (namespace.to_owned(), name.to_owned()))),
+        ("meta.k8s.io/v1", ..) => Err("incorrect encoded start resourceVersion 0".into()),
+        _ => Err(format!("server does not recognize this encoded version {version}")),
+    }
 }

@@ -1,18 +1,18 @@
 //! What a real server refuses with 422: names, labels, finalizers of deleting objects, owners, immutable fields.
 //! Only rules that a client of ours can run into; custom kinds are checked by their schema in `crd`.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::refusal::{Cause, Refusal};
 use super::resource::Resource;
-use super::select::label_selector_matches;
+use super::validate_kinds;
 use super::write::{is_terminating, meta};
 
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const QUALIFIED_NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+pub const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-fn wrapped(text: &str, inner: fn(char) -> bool) -> bool {
+pub fn wrapped(text: &str, inner: fn(char) -> bool) -> bool {
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     ends(text.chars().next()) && ends(text.chars().last()) && text.chars().all(inner)
 }
@@ -26,7 +26,13 @@ pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(part_ok)
 }
 
-fn label_key_problem(key: &str) -> Option<String> {
+pub fn label_key_problem(key: &str) -> Option<String> {
+    if key.matches('/').count() > 1 {
+        return Some(format!(
+            "a valid label key must consist of {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+            QUALIFIED_NAME.trim_start_matches("name part must consist of ")
+        ));
+    }
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -40,14 +46,14 @@ fn label_key_problem(key: &str) -> Option<String> {
     (!wrapped(name, name_chars)).then(|| QUALIFIED_NAME.into())
 }
 
-fn label_value_problem(value: &str) -> Option<String> {
+pub fn label_value_problem(value: &str) -> Option<String> {
     if value.len() > 63 {
         return Some("must be no more than 63 bytes".into());
     }
     (!value.is_empty() && !wrapped(value, name_chars)).then(|| LABEL_VALUE.into())
 }
 
-fn labels(field: &str, labels: Option<&Value>, causes: &mut Vec<Cause>) {
+pub fn labels(field: &str, labels: Option<&Value>, causes: &mut Vec<Cause>) {
     let Some(labels) = labels else { return };
     let Some(map) = labels.as_object() else {
         causes.push(Cause::invalid(field, format!("Invalid value: {labels}: must be a map of strings")));
@@ -68,6 +74,69 @@ fn labels(field: &str, labels: Option<&Value>, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Fields in their order, as Go prints a struct as JSON; absent ones are left out.
+pub fn go_struct(fields: &[(&str, Option<&Value>)]) -> String {
+    let shown: Vec<String> = fields.iter().filter_map(|(name, value)| Some(format!("{name:?}:{}", (*value)?))).collect();
+    format!("{{{}}}", shown.join(","))
+}
+
+fn owners(object: &Value, causes: &mut Vec<Cause>) {
+    let Some(list) = meta(object, "ownerReferences").and_then(Value::as_array) else { return };
+    let text = |owner: &Value, field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (n, owner) in list.iter().enumerate() {
+        for field in ["kind", "name", "uid"].into_iter().filter(|f| text(owner, f).is_empty()) {
+            causes.push(Cause::required(format!("metadata.ownerReferences[{n}].{field}"), "must not be empty"));
+        }
+    }
+    let mut controllers = list.iter().filter(|o| o.get("controller") == Some(&json!(true)));
+    if let (Some(a), Some(b)) = (controllers.next(), controllers.next()) {
+        let named = |o: &Value| format!("{}/{}", text(o, "kind"), text(o, "name"));
+        let ordered: Vec<String> = list
+            .iter()
+            .map(|o| {
+                let known = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+                go_struct(&known.map(|f| (f, o.get(f))))
+            })
+            .collect();
+        causes.push(Cause::invalid(
+            "metadata.ownerReferences",
+            format!(
+                "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+                ordered.join(","),
+                named(a),
+                named(b)
+            ),
+        ));
+    }
+}
+
+/// Builtin kinds want a domain before a finalizer's name; custom kinds only warn, see [`finalizer_warnings`].
+fn finalizers(object: &Value, causes: &mut Vec<Cause>) {
+    for (n, name) in meta(object, "finalizers").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let text = name.as_str().unwrap_or_default();
+        let standard = matches!(text, "orphan" | "foregroundDeletion" | "kubernetes");
+        let field = format!("metadata.finalizers[{n}]");
+        if let Some(problem) = label_key_problem(text) {
+            causes.push(Cause::invalid(field, format!("Invalid value: {text:?}: {problem}")));
+        } else if !text.contains('/') && !standard {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid(field, format!("Invalid value: {text:?}: {why}")));
+        }
+    }
+}
+
+/// What a server says of the finalizers of a custom object.
+pub fn finalizer_warnings(object: &Value) -> Vec<String> {
+    let list = meta(object, "finalizers").and_then(Value::as_array);
+    let bare = |name: &&str| !name.contains('/') && !matches!(*name, "orphan" | "foregroundDeletion");
+    list.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .filter(bare)
+        .map(|name| format!("metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"))
+        .collect()
+}
+
 fn metadata(resource: &Resource, name: &str, new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if old.is_none() {
         if name.is_empty() {
@@ -77,6 +146,10 @@ fn metadata(resource: &Resource, name: &str, new: &Value, old: Option<&Value>, c
                 causes.push(Cause::invalid("metadata.name", format!("Invalid value: {name:?}: may not contain '/' or '%'")));
             }
         } else if !is_subdomain(name) {
+            let prefix = meta(new, "generateName").and_then(Value::as_str).unwrap_or_default();
+            if !prefix.is_empty() && !is_subdomain(&format!("{}a", prefix.trim_end_matches('-'))) {
+                causes.push(Cause::invalid("metadata.generateName", format!("Invalid value: {prefix:?}: {SUBDOMAIN}")));
+            }
             causes.push(Cause::invalid("metadata.name", format!("Invalid value: {name:?}: {SUBDOMAIN}")));
         }
     }
@@ -104,13 +177,11 @@ fn metadata(resource: &Resource, name: &str, new: &Value, old: Option<&Value>, c
             });
         }
     }
-    let owners = meta(new, "ownerReferences").and_then(Value::as_array);
-    let controllers = owners.map_or(0, |l| l.iter().filter(|o| o.get("controller") == Some(&json!(true))).count());
-    if controllers > 1 {
-        causes.push(Cause::invalid(
-            "metadata.ownerReferences",
-            "Invalid value: Only one reference can have Controller set to true. Found \"true\" in references for several owners",
-        ));
+    if changed("ownerReferences") {
+        owners(new, causes);
+    }
+    if changed("finalizers") && !resource.is_custom() {
+        finalizers(new, causes);
     }
     if let Some(old) = old
         && is_terminating(old)
@@ -131,7 +202,7 @@ fn metadata(resource: &Resource, name: &str, new: &Value, old: Option<&Value>, c
     }
 }
 
-fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+pub fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |v, step| v.get(step))
 }
 
@@ -140,6 +211,7 @@ const IMMUTABLE: &[(&str, &str, &str)] = &[
     ("apps", "daemonsets", "spec.selector"),
     ("apps", "deployments", "spec.selector"),
     ("apps", "replicasets", "spec.selector"),
+    ("apps", "statefulsets", "spec.serviceName"),
     ("apps", "controllerrevisions", "data"),
     ("storage.k8s.io", "storageclasses", "provisioner"),
     ("storage.k8s.io", "storageclasses", "parameters"),
@@ -156,13 +228,22 @@ const IMMUTABLE: &[(&str, &str, &str)] = &[
     ("batch", "jobs", "spec.selector"),
 ];
 
+fn go_role_ref(binding: &Value) -> Value {
+    let text = |field: &str| at(binding, &format!("roleRef.{field}")).cloned().unwrap_or_default();
+    json!({"APIGroup": text("apiGroup"), "Kind": text("kind"), "Name": text("name")})
+}
+
 fn immutable(resource: &Resource, new: &Value, old: &Value, causes: &mut Vec<Cause>) {
     for (_, _, path) in IMMUTABLE.iter().filter(|(group, plural, _)| resource.is(group, plural)) {
         if at(old, path) != at(new, path) {
-            let shown = match resource.group.as_str() {
-                "storage.k8s.io" => Value::Null,
+            let shown = match (resource.group.as_str(), *path) {
+                (_, "spec.attachRequired") => at(new, path).cloned().unwrap_or_default(),
+                ("storage.k8s.io" | "resource.k8s.io", _) => Value::Null,
+                ("rbac.authorization.k8s.io", _) => go_role_ref(new),
                 _ => at(new, path).cloned().unwrap_or_default(),
             };
+            // So spelled there.
+            let path = if *path == "spec.attachRequired" { &"spec.attachedRequired" } else { path };
             if resource.plural == "priorityclasses" {
                 causes.push(Cause::forbidden(*path, "may not be changed in an update."));
                 continue;
@@ -171,6 +252,9 @@ fn immutable(resource: &Resource, new: &Value, old: &Value, causes: &mut Vec<Cau
         }
     }
     if matches!(resource.plural.as_str(), "secrets" | "configmaps") && old.get("immutable") == Some(&json!(true)) {
+        if new.get("immutable") != Some(&json!(true)) {
+            causes.push(Cause::forbidden("immutable", "field is immutable when `immutable` is set"));
+        }
         for field in ["data", "binaryData"].into_iter().filter(|f| old.get(*f) != new.get(*f)) {
             causes.push(Cause::forbidden(field, "field is immutable when `immutable` is set"));
         }
@@ -179,6 +263,7 @@ fn immutable(resource: &Resource, new: &Value, old: &Value, causes: &mut Vec<Cau
         let frozen = |v: &Value| {
             let mut spec = v.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
             for field in [
+                "serviceName",
                 "replicas",
                 "ordinals",
                 "template",
@@ -197,99 +282,33 @@ fn immutable(resource: &Resource, new: &Value, old: &Value, causes: &mut Vec<Cau
     }
 }
 
-fn frozen_pod_spec(pod: &Value) -> Map<String, Value> {
-    let mut spec = pod.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-    for list in ["containers", "initContainers"] {
-        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(fields) = container.as_object_mut() {
-                fields.remove("image");
-            }
-        }
-    }
-    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers"] {
-        spec.remove(field);
-    }
-    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g == 1) {
-        spec.remove("terminationGracePeriodSeconds");
-    }
-    spec
+/// Times of deletion are the server's: what a client sends of them must be what is there. A change that leaves them out keeps them.
+pub fn frozen_metadata(old: &Value, new: &Value) -> Vec<Cause> {
+    let changed = |field: &&str| {
+        let sent = meta(new, field).filter(|v| !v.is_null());
+        sent.is_some_and(|sent| meta(old, field) != Some(sent))
+    };
+    ["deletionTimestamp", "deletionGracePeriodSeconds"]
+        .iter()
+        .filter(|f| changed(f))
+        .map(|field| {
+            let shown = meta(new, field).cloned().unwrap_or_default();
+            Cause::invalid(format!("metadata.{field}"), format!("Invalid value: {shown}: field is immutable"))
+        })
+        .collect()
 }
 
-fn pod(new: &Value, old: &Value, causes: &mut Vec<Cause>) {
-    if new.get("spec") == old.get("spec") {
-        return;
-    }
-    if frozen_pod_spec(old) != frozen_pod_spec(new) {
-        causes.push(Cause::forbidden("spec", "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"));
-    }
-    let empty = Vec::new();
-    let tolerations = |v: &Value| at(v, "spec.tolerations").and_then(Value::as_array).unwrap_or(&empty).clone();
-    let now = tolerations(new);
-    if tolerations(old).iter().any(|t| !now.contains(t)) {
-        causes.push(Cause::forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"));
-    }
-}
-
-fn workload(new: &Value, causes: &mut Vec<Cause>) {
-    let selector = at(new, "spec.selector");
-    let empty = selector.is_none_or(|s| s.as_object().is_none_or(Map::is_empty));
-    if empty {
-        causes.push(Cause::invalid("spec.selector", "Invalid value: {}: empty selector is invalid for deployment"));
-        return;
-    }
-    let template = at(new, "spec.template").cloned().unwrap_or_default();
-    labels("spec.template.labels", meta(&template, "labels"), causes);
-    if !label_selector_matches(selector, &template) {
-        let shown = meta(&template, "labels").cloned().unwrap_or_default();
-        causes.push(Cause::invalid(
-            "spec.template.metadata.labels",
-            format!("Invalid value: {shown}: `selector` does not match template `labels`"),
-        ));
-    }
-    containers("spec.template.spec", template.get("spec"), causes);
-}
-
-fn containers(path: &str, spec: Option<&Value>, causes: &mut Vec<Cause>) {
-    let list = spec.and_then(|s| s.get("containers")).and_then(Value::as_array);
-    if list.is_none_or(Vec::is_empty) {
-        causes.push(Cause {
-            reason: "FieldValueRequired",
-            message: "Required value".into(),
-            field: format!("{path}.containers"),
-        });
-    }
-    for (n, container) in list.into_iter().flatten().enumerate() {
-        if container.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
-            causes.push(Cause {
-                reason: "FieldValueRequired",
-                message: "Required value".into(),
-                field: format!("{path}.containers[{n}].name"),
-            });
-        }
-    }
-}
-
-/// All rules; `name` is what the message shows.
-pub fn object(resource: &Resource, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let mut causes = Vec::new();
+/// All rules; `name` is what the message shows, `causes` what was found already.
+pub fn object(resource: &Resource, name: &str, new: &Value, old: Option<&Value>, mut causes: Vec<Cause>) -> Result<(), Refusal> {
     metadata(resource, name, new, old, &mut causes);
-    if let Some(old) = old {
+    // The order of the real one's messages.
+    let early = resource.plural == "daemonsets";
+    if let Some(old) = old.filter(|_| early) {
         immutable(resource, new, old, &mut causes);
     }
-    match (resource.group.as_str(), resource.plural.as_str(), old) {
-        ("", "pods", Some(old)) => pod(new, old, &mut causes),
-        ("", "pods", None) => containers("spec", new.get("spec"), &mut causes),
-        ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets", _)
-            if old.is_none_or(|o| o.get("spec") != new.get("spec")) =>
-        {
-            workload(new, &mut causes);
-        }
-        ("policy", "poddisruptionbudgets", _)
-            if at(new, "spec.minAvailable").is_some() && at(new, "spec.maxUnavailable").is_some() =>
-        {
-            causes.push(Cause::invalid("spec", "Invalid value: minAvailable and maxUnavailable cannot be both set"));
-        }
-        _ => {}
+    validate_kinds::object(resource, new, old, &mut causes);
+    if let Some(old) = old.filter(|_| !early) {
+        immutable(resource, new, old, &mut causes);
     }
     if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(resource, name, &causes)) }
 }

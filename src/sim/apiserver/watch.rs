@@ -211,7 +211,7 @@ pub fn scoped<'a>(
 }
 
 pub fn bookmark(form: &Form, api_version: &str, kind: &str, rv: u64, initial_end: bool) -> Bytes {
-    let mut metadata = json!({"resourceVersion": rv.to_string(), "creationTimestamp": null});
+    let mut metadata = json!({"resourceVersion": rv.to_string()});
     if initial_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }

@@ -55,6 +55,12 @@ pub fn has_finalizers(object: &Value) -> bool {
 /// Kind and version must be what the path says.
 fn check_type(call: &Call, body: &mut Value) -> Result<(), Refusal> {
     let resource = &call.resource;
+    if resource.is_custom() && body.is_object() && body.get("kind").is_none() {
+        return Err(Refusal::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({body})",
+            resource.kind
+        )));
+    }
     if !body.is_object() {
         return Err(Refusal::bad_request(format!("the object provided is unrecognized (must be of type {})", resource.kind)));
     }
@@ -70,11 +76,44 @@ fn check_type(call: &Call, body: &mut Value) -> Result<(), Refusal> {
             "no kind {kind:?} is registered for version {sent:?} in scheme \"pkg/runtime/scheme.go:111\""
         )));
     }
+    if kind != resource.kind && resource.is_custom() {
+        return Err(other_type(resource, meta_str(body, "name"), "kind", &kind, &resource.kind));
+    }
     if kind != resource.kind {
-        return Err(handled_as(&format!("converting ({sent}.{kind}) to ({}): unknown conversion", resource.kind)));
+        return Err(handled_as(&format!("converting ({sent}.{kind}) to ({}): unknown conversion", resource.internal_kind())));
     }
     body["apiVersion"] = expected.into();
     body["kind"] = kind.into();
+    Ok(())
+}
+
+/// A custom object that says it is something else.
+fn other_type(resource: &Resource, name: &str, field: &str, sent: &str, wanted: &str) -> Refusal {
+    let cause = Cause::invalid(field, format!("Invalid value: {sent:?}: must be {wanted}"));
+    let mut refusal = Refusal::invalid(resource, name, &[cause]);
+    if field == "kind" {
+        refusal.message = refusal.message.replacen(&resource.kind, sent, 1);
+        refusal.detail("kind", sent.into());
+    }
+    refusal
+}
+
+/// What a patch has made must still be the object that it was sent for.
+fn check_patched(call: &Call, patched: &Value) -> Result<(), Refusal> {
+    if meta_str(patched, "name").is_empty() {
+        let why = format!("the name of the object ({} based on URL) was undeterminable: name must be provided", call.name);
+        return Err(Refusal::bad_request(why));
+    }
+    let resource = &call.resource;
+    let text = |field: &str| patched.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (field, wanted) in [("kind", &resource.kind), ("apiVersion", &resource.api_version())] {
+        if text(field) != *wanted && resource.is_custom() {
+            return Err(other_type(resource, &call.name, field, &text(field), wanted));
+        }
+        if text(field) != *wanted {
+            return Err(Refusal::patched_object(patched, "the object has another type"));
+        }
+    }
     Ok(())
 }
 
@@ -139,10 +178,17 @@ pub fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     Ok(Reply::stored(201, call, &stored))
 }
 
+/// Fields that a write through the main path leaves as they are are not owned by who sends them.
+fn without_status(resource: &Resource, set: &mut managed::Set) {
+    if resource.has.status {
+        set.remove("f:status");
+    }
+}
+
 fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Ownership) -> Result<Arc<Stored>, Refusal> {
     let resource = call.resource.clone();
     check_namespace(call, &mut body)?;
-    if !meta_str(&body, "resourceVersion").is_empty() {
+    if !meta_str(&body, "resourceVersion").is_empty() && call.verb == Verb::Create {
         return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
     }
     let prefix = meta_str(&body, "generateName").to_owned();
@@ -155,8 +201,7 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
     check_namespace_open(state, call, &name)?;
     let (uid, now) = (state.new_uid(), state.now_text());
     let metadata = meta_mut(&mut body);
-    for field in ["resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"]
-    {
+    for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"] {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), uid.into());
@@ -178,12 +223,14 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
         Ownership::Update if tracked(state, &resource) => {
             let api_version = resource.api_version();
             let writer = Writer { manager: &call.manager, subresource: "", api_version: &api_version, now: &now };
-            vec![managed::new_entry("Update", &writer, managed::owned(&resource, &body))]
+            let mut owned = managed::owned(&resource, &body);
+            without_status(&resource, &mut owned);
+            vec![managed::new_entry("Update", &writer, owned)]
         }
         Ownership::Update => Vec::new(),
     };
     let mut body = admit::on_create(state, call, body)?;
-    validate::object(&resource, &name, &body, None)?;
+    validate::object(&resource, &name, &body, None, Vec::new())?;
     let key = (if resource.namespaced { call.namespace.clone() } else { String::new() }, name.clone());
     if let Some(there) = state.get(&resource, &key) {
         let mut refusal = Refusal::already_exists(&resource, &name);
@@ -208,7 +255,7 @@ pub fn update(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     check_name(call, &mut body)?;
     check_namespace(call, &mut body)?;
     let Some(old) = state.get(&call.resource, &call.key()).cloned() else {
-        if call.resource.has.create_on_update && call.sub.is_empty() && meta_str(&body, "resourceVersion").is_empty() {
+        if call.resource.has.create_on_update && call.sub.is_empty() {
             let stored = create_object(state, call, body, Ownership::Update)?;
             return Ok(Reply::stored(201, call, &stored));
         }
@@ -234,6 +281,7 @@ pub fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         PatchType::Strategic => patch::strategic(&call.resource, shown, &body)?,
         PatchType::Merge | PatchType::Apply => patch::merge(shown, &body)?,
     };
+    check_patched(call, &patched)?;
     let mut patched = convert::to_storage(&call.resource, patched);
     check_name(call, &mut patched)?;
     check_namespace(call, &mut patched)?;
@@ -244,15 +292,19 @@ pub fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
 fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let mut config = apply::parse(&call.body)?;
     if call.query.get("fieldManager").is_empty() {
-        return Err(Refusal::bad_options("PatchOptions", "fieldManager", "is required for apply patch"));
+        return Err(Refusal::bad_options("PatchOptions", &[Cause::required("fieldManager", "is required for apply patch")]));
     }
     if config.get("apiVersion").is_none() || config.get("kind").is_none() {
-        return Err(Refusal::bad_request("apiVersion and kind must be set in an apply patch"));
+        let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or_default();
+        let version = text("apiVersion");
+        let version = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
+        return Err(Refusal::bad_request(format!("invalid object type: {version}, Kind={}", text("kind"))));
     }
     if meta(&config, "managedFields").is_some_and(|m| m.as_array().is_some_and(|l| !l.is_empty())) {
         return Err(Refusal::bad_request("metadata.managedFields must be nil"));
     }
     check_type(call, &mut config)?;
+    apply::typed(&call.resource, &config)?;
     let mut config = convert::to_storage(&call.resource, config);
     check_name(call, &mut config)?;
     check_namespace(call, &mut config)?;
@@ -260,7 +312,8 @@ fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let (api_version, now) = (call.resource.api_version(), state.now_text());
     let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: &now };
     let force = call.query.on("force");
-    let (merged, entries) = apply::apply(&call.resource, old.as_ref().map(|s| &*s.value), config, &writer, force)?;
+    let tracked = tracked(state, &call.resource);
+    let (merged, entries) = apply::apply(&call.resource, old.as_ref().map(|s| &*s.value), config, &writer, force, tracked)?;
     match old {
         None if call.sub.is_empty() => {
             let stored = create_object(state, call, merged, Ownership::Given(entries))?;
@@ -282,8 +335,7 @@ fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Refu
             let cause = Cause::invalid("metadata.uid", format!("Invalid value: {uid:?}: field is immutable"));
             return Err(Refusal::invalid(resource, &call.name, &[cause]));
         }
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta_str(old, "uid"));
-        return Err(Refusal::conflict(resource, &call.name, &why));
+        return Err(Refusal::other_uid(resource, (&call.namespace, &call.name), uid, meta_str(old, "uid")));
     }
     let rv = meta_str(new, "resourceVersion");
     if rv.is_empty() {
@@ -337,7 +389,10 @@ fn keep_foreign_parts(call: &Call, old: &Value, new: &mut Value) {
             let finalizers = new.get("spec").and_then(|s| s.get("finalizers")).cloned();
             copy(new, "spec");
             copy(new, "status");
-            new["spec"]["finalizers"] = finalizers.unwrap_or_else(|| json!([]));
+            match finalizers {
+                Some(Value::Array(list)) if !list.is_empty() => new["spec"]["finalizers"] = Value::Array(list),
+                _ => new["spec"] = json!({}),
+            }
         }
         _ => {
             if resource.has.status {
@@ -348,6 +403,8 @@ fn keep_foreign_parts(call: &Call, old: &Value, new: &mut Value) {
             }
         }
     }
+    // A list with one empty entry gives all ownership up.
+    let forget = call.sub.is_empty() && meta(new, "managedFields") == Some(&json!([{}]));
     let metadata = meta_mut(new);
     for field in [
         "uid",
@@ -369,6 +426,9 @@ fn keep_foreign_parts(call: &Call, old: &Value, new: &mut Value) {
             }
         }
     }
+    if forget {
+        metadata.remove("managedFields");
+    }
 }
 
 /// Has anything moved that the kind's generation counts?
@@ -387,12 +447,18 @@ fn generation_moves(resource: &Resource, old: &Value, new: &Value) -> bool {
 fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, ownership: Ownership) -> Result<Arc<Stored>, Refusal> {
     let resource = call.resource.clone();
     check_preconditions(call, &old.value, &new)?;
+    let frozen = validate::frozen_metadata(&old.value, &new);
     keep_foreign_parts(call, &old.value, &mut new);
     let new = admit::normalise(&resource, new);
     let (mut new, unknown) = admit::on_update(state, call, &old.value, new)?;
     state.warnings.extend(unknown);
-    validate::object(&resource, &call.name, &new, Some(&old.value))?;
+    validate::object(&resource, &call.name, &new, Some(&old.value), frozen)?;
     if resource.has.generation && matches!(call.sub.as_str(), "" | "scale") && generation_moves(&resource, &old.value, &new) {
+        let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
+        meta_mut(&mut new).insert("generation".into(), generation.into());
+    }
+    if resource.is("storage.k8s.io", "csidrivers") && old.value.get("spec") != new.get("spec") {
+        // It counts from the first change on.
         let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
         meta_mut(&mut new).insert("generation".into(), generation.into());
     }
@@ -400,10 +466,12 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
         Ownership::Given(entries) => managed::store(&mut new, entries),
         Ownership::Update if tracked(state, &resource) => {
             // Seen on a real server: what nobody owned anything of is not tracked, until an apply.
-            let owned = meta(&old.value, "managedFields").is_some();
+            let owned = meta(&new, "managedFields").is_some();
             let changes = if owned { managed::diff(&resource, &old.value, &new) } else { managed::Changes::default() };
             if !changes.is_empty() {
                 let (api_version, now) = (resource.api_version(), state.now_text());
+                // Seen on a real server: ownership by the scale subresource has no time.
+                let now = if call.sub == "scale" { String::new() } else { now };
                 let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: &now };
                 let entries = managed::take_entries(&mut new);
                 managed::track_update(&mut new, entries, &changes, &writer);
