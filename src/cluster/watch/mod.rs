@@ -4,6 +4,7 @@
 mod backoff;
 mod board;
 mod lines;
+mod pulse;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -74,6 +75,7 @@ impl Watches {
             let pace = Pace { first: pace.first + offset, ..pace };
             tasks.spawn(task::Task::new(cluster.clone(), *kind, pace, board.clone(), out.clone()).run());
         }
+        tasks.spawn(pulse::run(cluster.clone(), kinds.to_vec(), board.clone(), out));
         (Self { board, _tasks: tasks }, signals)
     }
 

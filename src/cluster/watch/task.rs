@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Board, Pace, Signal, backoff::Backoff, lines::Lines};
+use super::{Board, Pace, Signal, backoff::Backoff, lines::Lines, pulse};
 use crate::{
     cluster::{
         CallError, Cluster,
@@ -49,6 +49,8 @@ pub struct Task {
     /// Lists in a row that were older than that.
     stale_lists: u32,
     listed_once: bool,
+    /// How often the server had come back when this round began: connections from before may be dead without a word.
+    returns: u64,
 }
 
 /// Why a round is over.
@@ -91,11 +93,13 @@ impl Task {
             newest: 0,
             stale_lists: 0,
             listed_once: false,
+            returns: 0,
         }
     }
 
     pub async fn run(mut self) {
         loop {
+            self.returns = self.board.returns();
             let end = match self.at.clone() {
                 None => self.list().await,
                 Some(at) => self.watch(&at).await,
@@ -105,6 +109,7 @@ impl Task {
                 End::Unread => return,
                 End::Failed(failure) => failure,
             };
+            let away = matches!(&failure, Failure::Call(error) if pulse::is_away(error)) || matches!(failure, Failure::Other(_));
             let asked = match &failure {
                 Failure::Call(error) => error.refusal().and_then(|refusal| refusal.retry_after),
                 _ => None,
@@ -116,7 +121,25 @@ impl Task {
             if self.report(failure, pause).await.is_err() {
                 return;
             }
-            sleep(pause).await;
+            if !away {
+                sleep(pause).await;
+                continue;
+            }
+            self.board.trouble();
+            tokio::select! {
+                biased;
+                () = self.board.back(self.returns) => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// What the server says, unless it comes back from an outage meanwhile: then it is asked anew.
+    async fn unless_back<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            answer = answer => Some(answer),
+            () = self.board.back(self.returns) => None,
         }
     }
 
@@ -131,9 +154,10 @@ impl Task {
                 uri.push_str("&continue=");
                 uri.push_str(&query_value(next));
             }
-            let body = match self.cluster.call(Call::get(uri)).await {
-                Ok(body) => body,
-                Err(error) => return End::Failed(error.into()),
+            let body = match self.unless_back(self.cluster.call(Call::get(uri))).await {
+                None => return End::Agreed,
+                Some(Ok(body)) => body,
+                Some(Err(error)) => return End::Failed(error.into()),
             };
             let page = match self.decoder.list(&body) {
                 Ok(page) => page,
@@ -188,9 +212,10 @@ impl Task {
             self.served.collection(self.served.namespace),
             self.served.filter
         );
-        let response = match stream(self.cluster.client(), Call::get(uri)).await {
-            Ok(response) => response,
-            Err(error) => return End::Failed(error.into()),
+        let response = match self.unless_back(stream(self.cluster.client(), Call::get(uri))).await {
+            None => return End::Agreed,
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return End::Failed(error.into()),
         };
         let opened = Instant::now();
         if self.live().await.is_err() {
@@ -199,7 +224,8 @@ impl Task {
         let mut body = response.into_body();
         let mut lines = Lines::default();
         loop {
-            let frame = match timeout(self.pace.idle, body.frame()).await {
+            let Some(frame) = self.unless_back(timeout(self.pace.idle, body.frame())).await else { return End::Agreed };
+            let frame = match frame {
                 Err(_) => return End::Failed(Failure::Other(format!("nothing heard for {} s", self.pace.idle.as_secs()))),
                 Ok(None) if opened.elapsed() < SHORT => {
                     return End::Failed(Failure::Other("the server ended the watch at once".to_owned()));

@@ -110,6 +110,9 @@ async fn g35_a_delete_between_list_and_watch_is_seen_and_a_lagging_list_brings_n
     let lists = Arc::new(Mutex::new(0));
     let count = lists.clone();
     let (cluster, heard) = cluster(false, move |asked| {
+        if asked.uri.contains("/leases/") {
+            return status(404, "NotFound");
+        }
         if opens(asked) {
             let mut lines = vec![(S(1), event("DELETED", pod("p1", 101)))];
             if asked.uri.contains("resourceVersion=100") {
@@ -231,4 +234,72 @@ async fn an_object_that_does_not_decode_hides_no_other() {
         }
     }
     assert_eq!((there, named), (vec!["p1".to_owned(), "p2".into()], vec!["bad".to_owned(), "bad".into()]));
+}
+
+/// The server takes requests and says nothing, open watches included, for a while.
+fn stopped(from: u64, to: u64) -> (Cluster, Heard) {
+    let start = Instant::now();
+    cluster(false, move |asked| {
+        let at = start.elapsed();
+        match () {
+            () if at >= S(from) && at < S(to) => Answer::Never,
+            () if opens(asked) => Answer::Stream(vec![(S(1), bookmark(11))]),
+            () => list(vec![], 10, ""),
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_falls_silent_is_called_so_and_watches_begin_anew_when_it_is_back() {
+    let (cluster, heard) = stopped(5, 60);
+    let (watches, mut signals) = Watches::start(&cluster, &[Kind::Node, Kind::Pod], Pace::default());
+    follow(&mut signals, S(20)).await;
+    for kind in [Kind::Node, Kind::Pod] {
+        let state = watches.board().of(kind).unwrap().state;
+        let WatchState::Retrying { error, .. } = &state else { panic!("{state:?} though nothing answers") };
+        assert!(
+            error.contains("the server does not answer: get lease lockkeeper-system/lockkeeper: no answer within 5 s"),
+            "{error}"
+        );
+    }
+    follow(&mut signals, S(39)).await;
+    let opened = counted(&heard, "/pods", true);
+    follow(&mut signals, S(12)).await;
+    assert_eq!(watches.board().of(Kind::Pod).unwrap().state, WatchState::Live);
+    assert_eq!(counted(&heard, "/pods", true), opened + 1, "the old connection may be dead");
+    assert_eq!(counted(&heard, "/pods", false), 1, "nothing is listed again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_watches_go_on_at_once_when_the_server_is_back_and_few_ask_meanwhile() {
+    let start = Instant::now();
+    let (cluster, heard) = cluster(false, move |asked| match () {
+        () if start.elapsed() >= S(10) && start.elapsed() < S(130) => status(503, "ServiceUnavailable"),
+        () if opens(asked) => Answer::Ended(vec![(S(9), bookmark(11))]),
+        () => list(vec![], 100, ""),
+    });
+    let (watches, mut signals) = Watches::start(&cluster, &[Kind::Node, Kind::Pod], Pace::default());
+    follow(&mut signals, S(130)).await;
+    let WatchState::Retrying { .. } = watches.board().of(Kind::Pod).unwrap().state else { panic!() };
+    let asked = heard.all().len();
+    assert!(asked < 60, "{asked} requests in two minutes");
+    follow(&mut signals, S(6)).await;
+    for kind in [Kind::Node, Kind::Pod] {
+        assert_eq!(watches.board().of(kind).unwrap().state, WatchState::Live);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_kind_that_fails_by_itself_keeps_its_own_pauses() {
+    let (cluster, heard) = cluster(false, |asked| match () {
+        () if asked.uri.contains("/pods") => status(500, "InternalError"),
+        () if opens(asked) => Answer::Stream((1..=300).map(|n| (S(2), bookmark(10 + n))).collect()),
+        () => list(vec![], 10, ""),
+    });
+    let (_watches, mut signals) = Watches::start(&cluster, &[Kind::Node, Kind::Pod], Pace::default());
+    follow(&mut signals, S(600)).await;
+    let tries = counted(&heard, "/pods", false);
+    assert!((20..=30).contains(&tries), "{tries} in 600 s");
+    let asked = counted(&heard, "/leases/", false);
+    assert!(asked <= tries, "whether the server answers is asked once per failure at most: {asked}");
 }
