@@ -89,9 +89,17 @@ pub struct Own {
     pub asked: Option<Hold>,
     /// When the last attempt to write was sent.
     pub attempted: Option<Mono>,
+    /// A hold that ran out before it could be renewed. What is still seen of it can only be a late renewal of our own.
+    pub lost: Option<Hold>,
 }
 
 impl Own {
+    /// The hold is over.
+    pub fn lose(&mut self) {
+        self.lost = self.hold.take();
+        self.asked = None;
+    }
+
     /// A request for the Lease whose outcome is unknown. Of several for one epoch the first counts: it may be the one that was applied,
     /// and others have then waited since that.
     pub fn asked_for(&mut self, hold: Hold) {
@@ -152,7 +160,14 @@ pub fn decide(me: &str, observed: Option<&Observed>, own: &Own, now: Mono, confi
     {
         return Action::Adopt(asked);
     }
-    // Held by somebody, or by a former life of ours: its writes may still be on their way.
-    let expiry = observed.since + config.duration.max(seen.duration);
+    // Held by somebody, or by a former life of ours: its writes may still be on their way. Of a hold that this very process has lost it is known
+    // since when nothing was sent, whatever a server that was away has applied since.
+    let mut expiry = observed.since + config.duration.max(seen.duration);
+    if let Some(lost) = own.lost
+        && **holder == *me
+        && seen.epoch == lost.epoch
+    {
+        expiry = expiry.min(lost.sent + config.duration.max(seen.duration));
+    }
     if now >= expiry { attempt(Action::Take { epoch: seen.epoch + 1 }) } else { Action::Wait { until: expiry.max(pause) } }
 }

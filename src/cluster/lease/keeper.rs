@@ -281,8 +281,7 @@ impl Inner {
                 tracing::warn!(%why, "lost the lease");
                 {
                     let mut state = self.lock();
-                    state.own.hold = None;
-                    state.own.asked = None;
+                    state.own.lose();
                     state.problem = Some(format!("lost the lease: {why}"));
                 }
                 self.tell();

@@ -55,6 +55,24 @@ fn a_former_life_under_the_same_name_is_waited_for() {
 }
 
 #[test]
+fn a_hold_that_this_process_lost_itself_is_taken_again_once_it_has_run_out_whatever_was_applied_late() {
+    let lost = Hold { epoch: 3, sent: S(2) };
+    let own = Own { hold: Some(lost), ..Own::default() };
+    let mut after = own;
+    after.lose();
+    assert_eq!((after.hold, after.lost), (None, Some(lost)));
+    // The server was away for 40 s; then it applies a renewal that was sent before.
+    let late = Observed::next(None, Some(seen(Some("b"), 3, "late")), S(42));
+    assert_eq!(decided(&late, after, 42), Action::Take { epoch: 4 });
+    let early = Observed::next(None, Some(seen(Some("b"), 3, "late")), S(13));
+    assert_eq!(decided(&early, after, 13), Action::Wait { until: S(17) }, "writes of that hold may still be on their way");
+    let others = Observed::next(None, Some(seen(Some("a"), 4, "x")), S(42));
+    assert_eq!(decided(&others, after, 42), Action::Wait { until: S(57) });
+    let anew = Observed::next(None, Some(seen(Some("b"), 3, "late")), S(42));
+    assert_eq!(decided(&anew, Own::default(), 42), Action::Wait { until: S(57) }, "another life knows nothing of it");
+}
+
+#[test]
 fn a_request_whose_answer_was_lost_is_adopted() {
     let observed = Observed::next(None, Some(seen(Some("b"), 3, "x")), S(4));
     let asked = Hold { epoch: 3, sent: S(1) };
@@ -198,8 +216,7 @@ impl Elector {
                 }
             }
             Action::Lose { .. } => {
-                self.own.hold = None;
-                self.own.asked = None;
+                self.own.lose();
                 self.ask(Ask::Read, now);
             }
             Action::Adopt(hold) => {
@@ -270,6 +287,7 @@ proptest! {
             hold: hold.map(|(epoch, sent)| Hold { epoch, sent: S(sent) }),
             asked: asked.map(|(epoch, sent)| Hold { epoch, sent: S(sent) }),
             attempted: attempted.map(S),
+            lost: None,
         };
         let action = decide("b", Some(&observed), &own, S(now), &Config::default());
         if let Action::Take { .. } = action {
