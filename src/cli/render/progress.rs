@@ -10,8 +10,11 @@ use crate::{
     },
     console::{facts::Facts, format},
     engine::{intent_plan::handoff_key, picture::Picture},
-    fleet::records::HandoffRecord,
+    fleet::{records::HandoffRecord, view::WatchState},
 };
+
+/// A watch may be lost this long before it is worth a word: a reconnect is no outage.
+const LOST_FOR: i64 = 5;
 
 /// One handoff that is waited for: what was asked, so that the end of an older attempt is not taken for its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,16 +45,30 @@ pub struct Progress {
     said: BTreeMap<NodeName, String>,
     /// Nodes whose handoff was there once.
     seen: BTreeMap<NodeName, ()>,
+    /// It was said that the server does not answer.
+    lost: bool,
 }
 
 impl Progress {
     pub fn of(asked: Vec<Asked>) -> Self {
-        Self { asked, said: BTreeMap::new(), seen: BTreeMap::new() }
+        Self { asked, said: BTreeMap::new(), seen: BTreeMap::new(), lost: false }
     }
 
     /// A line for each node of which there is something new, in the order asked.
     pub fn news(&mut self, picture: &Picture) -> Vec<String> {
         let mut lines = Vec::new();
+        let lost = lost(picture);
+        if lost.is_some() != self.lost {
+            self.lost = lost.is_some();
+            let words = match &lost {
+                Some((_, why)) => {
+                    format!("does not tell what happens ({why}); still waiting, the handoffs do not need this command")
+                }
+                None => "tells again what happens".to_owned(),
+            };
+            let context = &picture.fleet.cluster.context;
+            lines.push(format!("{} the cluster of {} {}", format::clock(picture.fleet.now), plain(context), plain(&words)));
+        }
         for asked in &self.asked {
             if handoff(picture, asked).is_some() {
                 self.seen.insert(asked.node.clone(), ());
@@ -76,7 +93,8 @@ impl Progress {
             let words = self.words(picture, asked)?;
             Some(format!("; {} {words} ({})", asked.node, age.unwrap_or_default()))
         });
-        plain(&format!("{done} of {} done{}", self.asked.len(), now.unwrap_or_default())).into_owned()
+        let lost = lost(picture).map(|(seconds, _)| format!("no news for {}: ", age(seconds))).unwrap_or_default();
+        plain(&format!("{lost}{done} of {} done{}", self.asked.len(), now.unwrap_or_default())).into_owned()
     }
 
     /// None while something still runs or waits for its turn.
@@ -173,6 +191,16 @@ impl Progress {
             }
         })
     }
+}
+
+/// Since how many seconds a watch that is needed has been lost, and why.
+fn lost(picture: &Picture) -> Option<(i64, String)> {
+    let needed = picture.fleet.health.iter().filter(|watch| watch.required);
+    let lost = needed.filter_map(|watch| match &watch.state {
+        WatchState::Retrying { error, since, .. } => Some((picture.fleet.now.duration_since(*since).as_secs(), error.clone())),
+        _ => None,
+    });
+    lost.max_by_key(|(seconds, _)| *seconds).filter(|(seconds, _)| *seconds >= LOST_FOR)
 }
 
 fn handoff<'a>(picture: &'a Picture, asked: &Asked) -> Option<&'a HandoffRecord> {

@@ -11,7 +11,7 @@ use crate::{
     api::Phase,
     cli::Exit,
     console::plan::{NodePlan, Plan, PodPlan},
-    fleet::view::ClaimantClass,
+    fleet::view::{ClaimantClass, WatchState},
     handoff::verdict::{BlockerKind, ObjectRef},
 };
 
@@ -206,4 +206,38 @@ fn a_deleted_handoff_ends_the_wait() {
     assert_eq!(progress.news(&gone), ["12:00:00 n1 its NodeHandoff was deleted"]);
     assert_eq!(progress.end(&gone), Some(Exit::NotAllDone));
     let _ = sample::now();
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_named_once_and_so_is_its_return() {
+    let mut progress = progress::Progress::of(vec![asked("n1")]);
+    let draining = || Sample::new().node("n1", "1.0").handoff("n1", "2.0", Phase::Draining).picture();
+    let silent_for = |seconds: i64| {
+        let mut picture = draining();
+        let fleet = std::sync::Arc::make_mut(&mut picture.fleet);
+        let since = fleet.now - jiff::SignedDuration::from_secs(seconds);
+        fleet.health = std::sync::Arc::new(vec![crate::fleet::view::WatchHealth {
+            resource: "nodes".into(),
+            required: true,
+            state: WatchState::Retrying { error: "no answer within 5 s".into(), since, next: fleet.now },
+            last_event: None,
+            objects: 1,
+            errors: 1,
+            undecodable: Vec::new(),
+        }]);
+        picture
+    };
+    assert_eq!(progress.news(&draining()).len(), 1);
+    assert_eq!(progress.news(&silent_for(3)), Vec::<String>::new(), "a reconnect is no outage");
+    let news = progress.news(&silent_for(7));
+    assert_eq!(
+        news,
+        [
+            "12:00:00 the cluster of context lab does not tell what happens (no answer within 5 s); still waiting, the handoffs do not need this command"
+        ]
+    );
+    assert_eq!(progress.end(&silent_for(7)), None, "it goes on waiting");
+    assert!(progress.line(&silent_for(40)).starts_with("no news for 40s: 0 of 1 done"), "{}", progress.line(&silent_for(40)));
+    assert_eq!(progress.news(&silent_for(20)), Vec::<String>::new(), "said once");
+    assert_eq!(progress.news(&draining()), ["12:00:00 the cluster of context lab tells again what happens"]);
 }
