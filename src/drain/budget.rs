@@ -111,6 +111,10 @@ pub fn standing(pod: &PodRecord, budgets: &Budgets) -> Standing {
 /// None: it allows a disruption of a healthy pod now.
 pub fn class(budget: &BudgetView) -> Option<BudgetClass> {
     let record = &budget.record;
+    // A sync that fails leaves the numbers and the generation that it observed as they were: it looks like lag, and lasts.
+    if record.sync_failed.is_some() {
+        return Some(BudgetClass::Permanent);
+    }
     // A negative allowance is a status in the making: the server refuses it with 403.
     if record.observed_generation < record.generation || record.disruptions_allowed < 0 {
         return Some(BudgetClass::ControllerLag);
@@ -119,7 +123,7 @@ pub fn class(budget: &BudgetView) -> Option<BudgetClass> {
         return None;
     }
     let expected = expected(budget);
-    let never = record.sync_failed.is_some() || (expected > 0 && record.desired_healthy >= expected);
+    let never = expected > 0 && record.desired_healthy >= expected;
     Some(if never { BudgetClass::Permanent } else { BudgetClass::Waiting })
 }
 

@@ -42,8 +42,13 @@ fn a_shut_budget_is_permanent_waiting_or_lagging() {
         ("owner without scale", budget("shop/db", 0, 0, 0).record(|r| r.sync_failed = Some("no scale".into())), Some(Permanent)),
         (
             "changed, not computed yet: whatever else it says",
-            budget("shop/db", 2, 3, 3).record(|r| (r.generation, r.sync_failed) = (2, Some("old".into()))),
+            budget("shop/db", 2, 3, 3).record(|r| r.generation = 2),
             Some(ControllerLag),
+        ),
+        (
+            "a sync that fails never observes the generation",
+            budget("shop/db", 0, 0, 0).record(|r| (r.observed_generation, r.sync_failed) = (0, Some("no scale".into()))),
+            Some(Permanent),
         ),
         ("never computed", budget("shop/db", 0, 0, 0).record(|r| r.observed_generation = 0), Some(ControllerLag)),
         ("negative", budget("shop/db", 2, 2, 3).record(|r| r.disruptions_allowed = -1), Some(ControllerLag)),
