@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod actors;
 mod apply;
 mod budgets;
 mod by_hand;

@@ -18,6 +18,9 @@ pub const BY_OWNER: usize = 1;
 /// Index of pods by `controller UID|node`, unbound DaemonSet pods included.
 pub const BY_OWNER_AND_NODE: usize = 2;
 
+/// Index of pods and revisions that nobody controls, by namespace.
+pub const ORPHANS: usize = 3;
+
 /// The stores of one process (a controller-manager, or all kubelets).
 pub struct Caches {
     pub client: Client,
@@ -52,6 +55,11 @@ pub(super) fn owners(meta: &super::records::Meta) -> Vec<String> {
     meta.owner_references.iter().map(|owner| owner.uid.clone()).collect()
 }
 
+/// The entry of [`ORPHANS`].
+fn orphaned(meta: &super::records::Meta) -> Vec<String> {
+    if meta.controller().is_some() { Vec::new() } else { vec![meta.ns().to_owned()] }
+}
+
 pub(super) fn none<R>(_: &R) -> Vec<String> {
     Vec::new()
 }
@@ -76,7 +84,7 @@ impl Caches {
             clock,
             dice,
             tasks: Tasks::default(),
-            pods: Store::new(c.clone(), &[by_node, |pod| owners(&pod.metadata), by_both]),
+            pods: Store::new(c.clone(), &[by_node, |pod| owners(&pod.metadata), by_both, |pod| orphaned(&pod.metadata)]),
             nodes: Store::new(c.clone(), &[]),
             leases: Store::new(c.clone(), &[none, |lease| owners(&lease.metadata)]),
             namespaces: Store::new(c.clone(), &[]),
@@ -85,7 +93,10 @@ impl Caches {
             deployments: Store::new(c.clone(), &[none, |set| owners(&set.metadata)]),
             stateful_sets: Store::new(c.clone(), &[none, |set| owners(&set.metadata)]),
             jobs: Store::new(c.clone(), &[none, |job| owners(&job.metadata)]),
-            revisions: Store::new(c.clone(), &[none, |revision| owners(&revision.metadata)]),
+            revisions: Store::new(
+                c.clone(),
+                &[none, |revision| owners(&revision.metadata), none, |revision| orphaned(&revision.metadata)],
+            ),
             budgets: Store::new(c.clone(), &[none, |budget| owners(&budget.metadata)]),
             claims: Store::new(c.clone(), &[none, |claim| owners(&claim.metadata)]),
             claim_templates: Store::new(c.clone(), &[]),

@@ -1,11 +1,13 @@
 //! The DaemonSet controller: per node from dirty keys, with running sums for the status. OnDelete and RollingUpdate
-//! (maxUnavailable; no surge). Its pods name their node by affinity and are bound by the scheduler.
+//! (maxUnavailable, maxSurge). Its pods name their node by affinity and are bound by the scheduler.
 
+use super::adoption;
 use super::caches::{BY_OWNER, BY_OWNER_AND_NODE, Caches, owner_and_node};
 use super::informer::raced;
 use super::queue::{Queue, lock};
 use super::records::{ControllerRevision, DaemonSet, Meta, Node, Pod, PodSpec, Record, Taint, Toleration};
-use super::selectors::{pod_matches_node, untolerated};
+use super::replicas::changes_hands;
+use super::selectors::{labels_match, pod_matches_node, untolerated};
 use super::template::{content_hash, controller_of, int_or_percent, owner_key, pod_from, template_of};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,8 +38,12 @@ struct Share {
     ready: bool,
     available: bool,
     updated: bool,
-    /// A pod of an older revision, for the rolling update.
-    outdated: Option<(String, String)>,
+    /// The oldest pod of an older revision and whether it is available, and whether the one of the present revision is, for the rolling
+    /// update.
+    old: Option<((String, String), bool)>,
+    new: Option<bool>,
+    /// More than one of either: the node's own turn cleans it up first.
+    crowded: bool,
 }
 
 #[derive(Default)]
@@ -123,6 +129,16 @@ impl DaemonSets {
                 }
             }
         }));
+        let weak = Arc::downgrade(&controller);
+        caches.pods.on_change(Arc::new(move |old: Option<&Arc<Pod>>, new: Option<&Arc<Pod>>| {
+            if let (true, Some(pod), Some(controller)) = (changes_hands(old, new), new, weak.upgrade()) {
+                for set in controller.caches.daemon_sets.in_namespace(pod.metadata.ns()) {
+                    if labels_match(&set.spec.selector, &pod.metadata.labels) {
+                        controller.queue.add(Key::Set(set.metadata.key()));
+                    }
+                }
+            }
+        }));
         let worker = controller.clone();
         controller.queue.run(&caches.tasks, "daemonset", 16, move |key| {
             let controller = worker.clone();
@@ -151,6 +167,10 @@ impl DaemonSets {
         if set.metadata.deleting() {
             return Ok(None);
         }
+        adoption::claim(&self.caches, &set.metadata, DaemonSet::KIND.api_version, DaemonSet::KIND.kind, &set.spec.selector)
+            .await?;
+        let (version, kind) = (DaemonSet::KIND.api_version, DaemonSet::KIND.kind);
+        adoption::claim_of(&self.caches.revisions, &set.metadata, version, kind, &set.spec.selector).await?;
         let hash = self.current_revision(&set).await?;
         let nodes = self.caches.nodes.keys();
         {
@@ -199,10 +219,7 @@ impl DaemonSets {
                 "revision": newest + 1, "data": {"spec": {"template": template}},
             });
             match self.caches.revisions.create(Some(set.metadata.ns()), body).await {
-                Ok(_) => {
-                    self.collect_revisions(set, &owned, &hash).await?;
-                    return Ok(hash);
-                }
+                Ok(_) => return Ok(hash),
                 Err(kube::Error::Api(status)) if status.code == 409 && collisions < 5 => collisions += 1,
                 Err(error) => return Err(error),
             }
@@ -214,10 +231,11 @@ impl DaemonSets {
         let pods = self.caches.pods.indexed(BY_OWNER, &set.metadata.uid);
         let live: BTreeSet<&str> =
             pods.iter().filter_map(|pod| pod.metadata.labels.get(HASH)).map(String::as_str).chain([current]).collect();
+        let is_current = |r: &Arc<ControllerRevision>| r.metadata.labels.get(HASH).is_some_and(|hash| hash == current);
+        let excess = owned.iter().filter(|r| !is_current(r)).count().saturating_sub(limit);
         let mut old: Vec<_> =
             owned.iter().filter(|r| r.metadata.labels.get(HASH).is_none_or(|hash| !live.contains(hash.as_str()))).collect();
         old.sort_by_key(|revision| revision.revision);
-        let excess = old.len().saturating_sub(limit);
         for revision in old.into_iter().take(excess) {
             self.caches.revisions.delete(&revision.metadata, None).await?;
         }
@@ -226,6 +244,11 @@ impl DaemonSets {
 
     async fn sync_node(&self, key: &str, node: &str) -> kube::Result<Option<Duration>> {
         let Some(set) = self.current(key) else { return Ok(None) };
+        let let_go = |pod: &Arc<Pod>| !labels_match(&set.spec.selector, &pod.metadata.labels);
+        if self.caches.pods.indexed(BY_OWNER_AND_NODE, &owner_and_node(&set.metadata.uid, node)).iter().any(let_go) {
+            adoption::claim(&self.caches, &set.metadata, DaemonSet::KIND.api_version, DaemonSet::KIND.kind, &set.spec.selector)
+                .await?;
+        }
         let hash = match lock(&self.sets).get(key) {
             Some(state) if state.uid == set.metadata.uid && state.generation == set.metadata.generation => state.hash.clone(),
             // The set's own turn comes, and brings this node back.
@@ -237,9 +260,11 @@ impl DaemonSets {
         let present: Vec<&Arc<Pod>> = all.iter().filter(|pod| !(pod.terminal() && pod.metadata.deleting())).collect();
         let mut again = None;
         if object.is_some() && stay {
-            again = self.prune(key, node, &present).await?;
+            again = self.prune(&set, &hash, node, &present).await?;
         } else {
-            for pod in present.iter().filter(|pod| !pod.metadata.deleting()) {
+            // What is bound to a node that is gone is left to the pod garbage collector.
+            let ours = |pod: &&&Arc<Pod>| object.is_some() || pod.spec.node_name.is_empty();
+            for pod in present.iter().filter(ours).filter(|pod| !pod.metadata.deleting()) {
                 self.caches.pods.delete(&pod.metadata, None).await?;
             }
         }
@@ -268,14 +293,16 @@ impl DaemonSets {
         Ok(again.into_iter().chain(available_in).min())
     }
 
-    /// Deletes finished pods (failed ones with a back-off) and all but the oldest of several.
-    async fn prune(&self, key: &str, node: &str, present: &[&Arc<Pod>]) -> kube::Result<Option<Duration>> {
+    /// Deletes finished pods (failed ones with a back-off), and of several all but the oldest, or with surge all but the oldest of each
+    /// revision, as long as the old one still serves and the new one does not yet.
+    async fn prune(&self, set: &DaemonSet, hash: &str, node: &str, present: &[&Arc<Pod>]) -> kube::Result<Option<Duration>> {
+        let key = set.metadata.key();
         let mut running: Vec<&Arc<Pod>> = Vec::new();
         let mut again = None;
         for pod in present.iter().filter(|pod| !pod.metadata.deleting()) {
             match pod.status.phase.as_str() {
                 "Succeeded" => self.caches.pods.delete(&pod.metadata, None).await?,
-                "Failed" => match self.failed(key, node, &pod.metadata) {
+                "Failed" => match self.failed(&key, node, &pod.metadata) {
                     None => self.caches.pods.delete(&pod.metadata, None).await?,
                     wait => again = wait,
                 },
@@ -287,7 +314,20 @@ impl DaemonSets {
         });
         // Bound pods first: an unbound twin is the one to go.
         running.sort_by_key(|pod| pod.spec.node_name.is_empty());
-        for pod in running.iter().skip(1) {
+        let mut excess: Vec<&Arc<Pod>> = Vec::new();
+        if surges(set) {
+            let is_new = |pod: &&&Arc<Pod>| pod.metadata.labels.get(HASH).is_some_and(|own| own == hash);
+            let (new, old): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) = running.iter().partition(is_new);
+            excess.extend(new.iter().skip(1).chain(old.iter().skip(1)));
+            if let (Some(new), Some(old)) = (new.first(), old.first())
+                && (!old.ready() || self.available(set, new).0)
+            {
+                excess.push(old);
+            }
+        } else {
+            excess.extend(running.iter().skip(1));
+        }
+        for pod in excess {
             self.caches.pods.delete(&pod.metadata, None).await?;
         }
         Ok(again)
@@ -360,39 +400,54 @@ impl DaemonSets {
         raced(self.caches.pods.create(Some(set.metadata.ns()), pod).await).map(|_| ())
     }
 
+    /// Whether a pod has been ready for long enough, and when it will have been.
+    fn available(&self, set: &DaemonSet, pod: &Pod) -> (bool, Option<Duration>) {
+        if !pod.ready() || set.spec.min_ready_seconds == 0 {
+            return (pod.ready(), None);
+        }
+        let since = super::records::condition(&pod.status.conditions, "Ready")
+            .and_then(|ready| ready.last_transition_time.as_ref()?.parse::<jiff::Timestamp>().ok());
+        let age = since.map_or(0, |since| self.caches.clock.now().duration_since(since).as_secs());
+        if age >= set.spec.min_ready_seconds {
+            return (true, None);
+        }
+        (false, Some(Duration::from_secs((set.spec.min_ready_seconds - age).max(1) as u64)))
+    }
+
     fn share(&self, set: &DaemonSet, hash: &str, should_run: bool, pods: &[Arc<Pod>]) -> (Share, Option<Duration>) {
-        let oldest = pods.iter().filter(|pod| !pod.metadata.deleting() && !pod.terminal()).min_by(|one, two| {
+        let mut live: Vec<&Arc<Pod>> = pods.iter().filter(|pod| !pod.metadata.deleting() && !pod.terminal()).collect();
+        live.sort_by(|one, two| {
             (&one.metadata.creation_timestamp, &one.metadata.name).cmp(&(&two.metadata.creation_timestamp, &two.metadata.name))
         });
+        let generation = set.metadata.annotations.get("deprecated.daemonset.template.generation");
+        let is_new = |pod: &&Arc<Pod>| {
+            let labels = &pod.metadata.labels;
+            labels.get(HASH).is_some_and(|own| own == hash) || (generation.is_some() && labels.get(GENERATION) == generation)
+        };
         let mut share = Share { should_run, ..Share::default() };
         let mut again = None;
-        if let Some(pod) = oldest {
+        if let Some(pod) = live.first() {
             share.has_pod = true;
             share.ready = pod.ready();
-            share.available = share.ready;
-            if share.ready && set.spec.min_ready_seconds > 0 {
-                let since = super::records::condition(&pod.status.conditions, "Ready")
-                    .and_then(|ready| ready.last_transition_time.as_ref()?.parse::<jiff::Timestamp>().ok());
-                let age = since.map_or(0, |since| self.caches.clock.now().duration_since(since).as_secs());
-                if age < set.spec.min_ready_seconds {
-                    share.available = false;
-                    again = Some(Duration::from_secs((set.spec.min_ready_seconds - age).max(1) as u64));
-                }
-            }
-            let generation = set.metadata.annotations.get("deprecated.daemonset.template.generation");
-            let labels = &pod.metadata.labels;
-            share.updated =
-                labels.get(HASH).is_some_and(|own| own == hash) || (generation.is_some() && labels.get(GENERATION) == generation);
-            if !share.updated {
-                share.outdated = Some((pod.metadata.key(), pod.metadata.uid.clone()));
-            }
+            (share.available, again) = self.available(set, pod);
+            share.updated = is_new(pod);
+        }
+        let (new, old): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) = live.into_iter().partition(is_new);
+        share.crowded = new.len() > 1 || old.len() > 1;
+        if let Some(pod) = new.first() {
+            let (available, later) = self.available(set, pod);
+            share.new = Some(available);
+            again = again.into_iter().chain(later).min();
+        }
+        if let Some(pod) = old.first() {
+            share.old = Some(((pod.metadata.key(), pod.metadata.uid.clone()), self.available(set, pod).0));
         }
         (share, again)
     }
 
     async fn sync_sums(&self, key: &str) -> kube::Result<Option<Duration>> {
         let Some(set) = self.current(key) else { return Ok(None) };
-        let (status, victims, settled) = {
+        let (status, (victims, additional), hash, settled) = {
             let sets = lock(&self.sets);
             let Some(state) = sets.get(key).filter(|state| state.uid == set.metadata.uid) else { return Ok(None) };
             let count = |test: fn(&Share) -> bool| state.shares.values().filter(|share| test(share)).count() as i64;
@@ -405,7 +460,7 @@ impl DaemonSets {
                 "numberMisscheduled": count(|s| !s.should_run && s.has_pod), "numberReady": count(|s| s.should_run && s.ready),
                 "numberAvailable": available, "numberUnavailable": desired - available, "updatedNumberScheduled": count(|s| s.should_run && s.updated),
             });
-            (status, rolling(&set, state, desired), state.pending.is_empty())
+            (status, rolling(&set, state, desired), state.hash.clone(), state.pending.is_empty())
         };
         let same = status
             .as_object()
@@ -424,35 +479,63 @@ impl DaemonSets {
                     self.caches.pods.delete(&pod.metadata, None).await?;
                 }
             }
+            let owned = self.caches.revisions.indexed(BY_OWNER, &set.metadata.uid);
+            self.collect_revisions(&set, &owned, &hash).await?;
+            for node in additional {
+                self.create(&set, &node, &hash).await?;
+            }
         }
         Ok(None)
     }
 }
 
-/// The pods that the rolling update deletes now: outdated ones that are down anyway, then as many as maxUnavailable allows.
-fn rolling(set: &DaemonSet, state: &Set, desired: i64) -> Vec<(String, String)> {
-    if !matches!(set.spec.update_strategy.kind.as_str(), "RollingUpdate" | "") {
-        return Vec::new();
+/// Whether a new pod may come before the old one goes.
+fn surges(set: &DaemonSet) -> bool {
+    let strategy = &set.spec.update_strategy;
+    let none =
+        |value: &Value| matches!(value, Value::Null) || value == &json!(0) || value == &json!("0%") || value == &json!("0");
+    strategy.kind == "RollingUpdate" && strategy.rolling_update.max_surge.as_ref().is_some_and(|value| !none(value))
+}
+
+/// What the rolling update does now: pods to delete, and nodes that get a second one. As `rollingUpdate` of `pkg/controller/daemon/update.go`.
+fn rolling(set: &DaemonSet, state: &Set, desired: i64) -> (Vec<(String, String)>, Vec<String>) {
+    let strategy = &set.spec.update_strategy;
+    if !matches!(strategy.kind.as_str(), "RollingUpdate" | "") {
+        return (Vec::new(), Vec::new());
     }
-    let limit = set
-        .spec
-        .update_strategy
-        .rolling_update
-        .max_unavailable
-        .as_ref()
-        .and_then(|value| int_or_percent(value, desired))
-        .unwrap_or(1);
-    let down = state.shares.values().filter(|share| share.should_run && !share.available).count() as i64;
+    let count = |value: &Option<Value>| value.as_ref().and_then(|value| int_or_percent(value, desired));
+    let shares = || state.shares.iter().filter(|(_, share)| share.should_run);
     let mut victims = Vec::new();
+    if surges(set) {
+        let mut allowed = count(&strategy.rolling_update.max_surge).unwrap_or(0);
+        allowed -=
+            shares().filter(|(_, share)| share.crowded || (share.old.is_some() && share.new == Some(false))).count() as i64;
+        let mut additional = Vec::new();
+        for (node, share) in shares().filter(|(_, share)| !share.crowded) {
+            match (&share.old, share.new) {
+                (Some((old, _)), Some(true)) => victims.push(old.clone()),
+                // An old one that is down anyway is replaced at once.
+                (Some((_, false)), None) => additional.push(node.clone()),
+                (Some((_, true)), None) if allowed > 0 => {
+                    allowed -= 1;
+                    additional.push(node.clone());
+                }
+                _ => {}
+            }
+        }
+        return (victims, additional);
+    }
+    let limit = count(&strategy.rolling_update.max_unavailable).unwrap_or(1);
+    let down = shares().filter(|(_, share)| !share.available).count() as i64;
     let mut allowed = limit - down;
     for share in state.shares.values() {
-        let Some(outdated) = &share.outdated else { continue };
-        if !share.available {
-            victims.push(outdated.clone());
+        let (Some((old, available)), None) = (&share.old, share.new) else { continue };
+        if !available {
+            victims.push(old.clone());
         } else if allowed > 0 {
             allowed -= 1;
-            victims.push(outdated.clone());
+            victims.push(old.clone());
         }
     }
-    victims
+    (victims, Vec::new())
 }

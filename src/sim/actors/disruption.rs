@@ -1,6 +1,7 @@
 //! The PodDisruptionBudget controller: membership kept by pod events, arithmetic as in Kubernetes (`pkg/controller/disruption`).
 
 use super::caches::Caches;
+use super::informer::raced;
 use super::queue::{Queue, lock};
 use super::records::{Map, Pod, PodDisruptionBudget};
 use super::selectors::labels_match;
@@ -162,7 +163,8 @@ impl Budgets {
                 let desired = int_or_percent(value, 0).ok_or("minAvailable is neither a number nor a percentage")?;
                 Ok(Arithmetic { expected: pods.len() as i64, desired })
             }
-            None => Ok(Arithmetic { expected: pods.len() as i64, desired: 0 }),
+            // Neither is a budget that allows nothing.
+            None => Ok(Arithmetic { expected: 0, desired: 0 }),
         }
     }
 
@@ -178,21 +180,18 @@ impl Budgets {
             .iter()
             .filter(|pod| pod.ready() && !pod.metadata.deleting() && !disrupted.contains_key(&pod.metadata.name))
             .count() as i64;
-        let (arithmetic, problem) = match self.arithmetic(&budget, &pods) {
-            Ok(numbers) => (numbers, None),
+        let arithmetic = match self.arithmetic(&budget, &pods) {
+            Ok(numbers) => numbers,
             Err(problem) => {
-                (Arithmetic { expected: budget.status.expected_pods, desired: budget.status.desired_healthy }, Some(problem))
+                self.fail_safe(&budget, &problem).await?;
+                return Ok(expires);
             }
         };
         let mut allowed = (healthy - arithmetic.desired).max(0);
-        if arithmetic.expected == 0 || problem.is_some() {
+        if arithmetic.expected == 0 {
             allowed = 0;
         }
-        let (status, reason) = match (&problem, allowed) {
-            (Some(_), _) => ("False", "SyncFailed"),
-            (None, 0) => ("False", "InsufficientPods"),
-            _ => ("True", "SufficientPods"),
-        };
+        let (status, reason) = if allowed == 0 { ("False", "InsufficientPods") } else { ("True", "SufficientPods") };
         let old = &budget.status;
         let known = super::records::condition(&old.conditions, "DisruptionAllowed");
         let same = old.disruptions_allowed == allowed
@@ -212,7 +211,7 @@ impl Budgets {
             for name in old.disrupted_pods.keys().filter(|name| !disrupted.contains_key(*name)) {
                 entries.insert(name.clone(), Value::Null);
             }
-            let condition = json!({"type": "DisruptionAllowed", "status": status, "reason": reason, "message": problem.unwrap_or_default(),
+            let condition = json!({"type": "DisruptionAllowed", "status": status, "reason": reason, "message": "",
                 "observedGeneration": budget.metadata.generation, "lastTransitionTime": since});
             let patch = json!({"metadata": {"uid": budget.metadata.uid, "resourceVersion": budget.metadata.resource_version}, "status": {
                 "observedGeneration": budget.metadata.generation, "disruptionsAllowed": allowed, "currentHealthy": healthy,
@@ -226,6 +225,24 @@ impl Budgets {
             }
         }
         Ok(expires)
+    }
+
+    /// Nothing is allowed, and nothing else is said: not even that the generation was seen.
+    async fn fail_safe(&self, budget: &PodDisruptionBudget, problem: &str) -> kube::Result<()> {
+        let known = super::records::condition(&budget.status.conditions, "DisruptionAllowed");
+        let told = known.is_some_and(|known| known.reason == "SyncFailed" && known.message == problem);
+        if told && budget.status.disruptions_allowed == 0 {
+            return Ok(());
+        }
+        let since = known.filter(|known| known.status == "False").and_then(|known| known.last_transition_time.clone());
+        let condition = json!({"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": problem,
+            "observedGeneration": budget.status.observed_generation, "lastTransitionTime": since.unwrap_or_else(|| self.caches.clock.time())});
+        // The schema demands all numbers.
+        let old = &budget.status;
+        let patch = json!({"metadata": {"uid": budget.metadata.uid, "resourceVersion": budget.metadata.resource_version}, "status": {
+            "disruptionsAllowed": 0, "currentHealthy": old.current_healthy, "desiredHealthy": old.desired_healthy,
+            "expectedPods": old.expected_pods, "conditions": [condition]}});
+        raced(self.caches.budgets.merge(&budget.metadata.key(), "status", &patch).await).map(drop)
     }
 
     /// The evicted pods that are still waited for, and when the next entry expires.

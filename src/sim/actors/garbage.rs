@@ -24,7 +24,7 @@ trait Collected: Send + Sync {
     fn owned_by(&self, uid: &str) -> Vec<Meta>;
     fn in_namespace(&self, namespace: &str) -> Vec<Meta>;
     fn live_uid<'a>(&'a self, key: &'a str) -> Answer<'a, Option<String>>;
-    fn remove<'a>(&'a self, meta: &'a Meta) -> Answer<'a, ()>;
+    fn remove<'a>(&'a self, meta: &'a Meta, policy: &'static str) -> Answer<'a, ()>;
     fn edit<'a>(&'a self, meta: &'a Meta, change: serde_json::Value) -> Answer<'a, ()>;
 }
 
@@ -49,8 +49,8 @@ impl<R: Record> Collected for Arc<Store<R>> {
         Box::pin(async move { Ok(self.read(key).await?.and_then(|value| value["metadata"]["uid"].as_str().map(str::to_owned))) })
     }
 
-    fn remove<'a>(&'a self, meta: &'a Meta) -> Answer<'a, ()> {
-        Box::pin(self.delete(meta, None))
+    fn remove<'a>(&'a self, meta: &'a Meta, policy: &'static str) -> Answer<'a, ()> {
+        Box::pin(self.delete_as(meta, policy))
     }
 
     fn edit<'a>(&'a self, meta: &'a Meta, change: serde_json::Value) -> Answer<'a, ()> {
@@ -208,9 +208,10 @@ impl Collector {
         if meta.deleting() && has(FOREGROUND) {
             let dependents = self.dependents(&meta.uid);
             for (index, dependent) in dependents.iter().filter(|(_, dependent)| !dependent.deleting()) {
-                self.stores[*index].remove(dependent).await?;
+                self.queue.add((*index, dependent.key()));
             }
-            if dependents.is_empty() {
+            let blocks = |owner: &Owner| owner.uid == meta.uid && owner.block_owner_deletion;
+            if !dependents.iter().any(|(_, dependent)| dependent.owner_references.iter().any(blocks)) {
                 return self.release(store.as_ref(), &meta, FOREGROUND).await;
             }
             return Ok(None);
@@ -227,20 +228,36 @@ impl Collector {
         Ok(None)
     }
 
+    /// As `attemptToDeleteItem` of `pkg/controller/garbagecollector`: with an owner that stays the object stays too, and loses its references to
+    /// the others; without one it goes.
     async fn check_owners(&self, store: &dyn Collected, meta: &Meta) -> kube::Result<Option<Duration>> {
+        let (mut stays, mut waited_for, mut kept) = (false, false, Vec::new());
         for owner in &meta.owner_references {
             // A kind that nobody follows is taken to be there.
             let Some((_, owners)) = self.store_of(&owner.kind) else { return Ok(None) };
             let key = owner_key(owners.kind(), meta.ns(), &owner.name);
-            if owners.meta(&key).is_some_and(|known| known.uid == owner.uid) {
-                return Ok(None);
-            }
-            // The cache may lag behind a new owner: absence counts on a fresh read only.
-            if owners.live_uid(&key).await?.is_some_and(|uid| uid == owner.uid) {
-                return Ok(Some(Duration::from_secs(1)));
+            match owners.meta(&key).filter(|known| known.uid == owner.uid) {
+                Some(known) if known.deleting() && known.finalizers.iter().any(|f| f == FOREGROUND) => waited_for = true,
+                Some(_) => {
+                    stays = true;
+                    kept.push(owner);
+                }
+                // The cache may lag behind a new owner: absence counts on a fresh read only.
+                None if owners.live_uid(&key).await?.is_some_and(|uid| uid == owner.uid) => {
+                    return Ok(Some(Duration::from_secs(1)));
+                }
+                None => {}
             }
         }
-        store.remove(meta).await?;
+        if stays {
+            if kept.len() < meta.owner_references.len() {
+                store.edit(meta, json!({"ownerReferences": kept})).await?;
+            }
+        } else if waited_for && !self.dependents(&meta.uid).is_empty() {
+            store.remove(meta, "Foreground").await?;
+        } else {
+            store.remove(meta, "Background").await?;
+        }
         Ok(None)
     }
 
@@ -253,7 +270,7 @@ impl Collector {
             for meta in store.in_namespace(name) {
                 left += 1;
                 if !meta.deleting() {
-                    store.remove(&meta).await?;
+                    store.remove(&meta, "Background").await?;
                 }
             }
         }

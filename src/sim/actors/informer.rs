@@ -458,7 +458,20 @@ impl<R: Record> Store<R> {
     /// # Errors
     /// Anything but 404 and 409.
     pub async fn delete(&self, meta: &Meta, grace: Option<i64>) -> kube::Result<()> {
-        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta.uid}, "propagationPolicy": "Background"});
+        self.delete_with(meta, grace, "Background").await
+    }
+
+    /// The same with another propagation policy.
+    ///
+    /// # Errors
+    /// Anything but 404 and 409.
+    pub async fn delete_as(&self, meta: &Meta, policy: &str) -> kube::Result<()> {
+        self.delete_with(meta, None, policy).await
+    }
+
+    async fn delete_with(&self, meta: &Meta, grace: Option<i64>, policy: &str) -> kube::Result<()> {
+        let mut options =
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta.uid}, "propagationPolicy": policy});
         if let Some(seconds) = grace {
             options["gracePeriodSeconds"] = json!(seconds);
         }

@@ -1,5 +1,6 @@
 //! The controllers and kubelets of the simulated cluster, each an ordinary client of its API server (or of a real one).
 
+mod adoption;
 mod allocation;
 mod attach;
 pub mod caches;

@@ -201,6 +201,12 @@ impl Lifecycle {
             }
             // The node may have come back unnoticed: pod GC asks the API server before it uses force.
             if self.caches.nodes.read(&pod.spec.node_name).await?.is_none() {
+                if !pod.terminal() {
+                    let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+                        "message": "PodGC: node no longer exists", "lastTransitionTime": self.caches.clock.time()});
+                    let patch = json!({"metadata": {"uid": meta.uid}, "status": {"phase": "Failed", "conditions": [condition]}});
+                    raced(self.caches.pods.strategic(key, "status", &patch).await)?;
+                }
                 self.caches.pods.delete(meta, Some(0)).await?;
             }
             return Ok(Some(self.options.quarantine));

@@ -129,6 +129,7 @@ pub struct PodSpec {
     pub volumes: Vec<Value>,
     pub host_network: bool,
     pub scheduler_name: String,
+    pub scheduling_gates: Vec<Value>,
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
@@ -422,6 +423,7 @@ pub struct Strategy {
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
     pub max_unavailable: Option<Value>,
+    pub max_surge: Option<Value>,
 }
 
 macro_rules! workload {

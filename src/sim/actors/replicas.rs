@@ -1,9 +1,11 @@
 //! ReplicaSet, Deployment (one ReplicaSet per template, replaced in one go), StatefulSet (ordered identity) and Job controllers.
 
+use super::adoption;
 use super::caches::{BY_OWNER, Caches};
 use super::informer::raced;
 use super::queue::Queue;
 use super::records::{Deployment, Job, Meta, Pod, Record, ReplicaSet, StatefulSet};
+use super::selectors::labels_match;
 use super::template::{content_hash, controller_of, controls, owner_key, pod_from};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -13,6 +15,22 @@ const HASH: &str = "pod-template-hash";
 const REVISION: &str = "controller-revision-hash";
 
 type Work = kube::Result<Option<Duration>>;
+
+/// Pods that nobody controls wake those whose selector they match.
+macro_rules! adopts {
+    ($caches:ident, $store:ident, $queue:expr) => {{
+        let (queue, sets) = ($queue, Arc::downgrade(&$caches.$store));
+        $caches.pods.on_change(Arc::new(move |old: Option<&Arc<Pod>>, new: Option<&Arc<Pod>>| {
+            if let (true, Some(pod), Some(sets)) = (changes_hands(old, new), new, sets.upgrade()) {
+                for set in sets.in_namespace(pod.metadata.ns()) {
+                    if labels_match(&set.spec.selector, &pod.metadata.labels) {
+                        queue.add_after(set.metadata.key(), GATHER);
+                    }
+                }
+            }
+        }));
+    }};
+}
 
 /// Starts one controller: dirty keys from its own kind and from the pods (or sets) that it owns.
 macro_rules! controller {
@@ -41,6 +59,7 @@ macro_rules! controller {
             let caches = caches.clone();
             async move { $work(&caches, &key).await }
         });
+        queue
     }};
 }
 
@@ -55,10 +74,17 @@ fn spec_version<R: Record>(object: &Arc<R>) -> (String, i64, bool, Option<String
 }
 
 pub(super) fn start(caches: &Arc<Caches>) {
-    controller!(caches, replica_sets, pods, "ReplicaSet", sync_replica_set);
+    adopts!(caches, replica_sets, controller!(caches, replica_sets, pods, "ReplicaSet", sync_replica_set));
     controller!(caches, deployments, replica_sets, "Deployment", sync_deployment);
-    controller!(caches, stateful_sets, pods, "StatefulSet", sync_stateful_set);
+    adopts!(caches, stateful_sets, controller!(caches, stateful_sets, pods, "StatefulSet", sync_stateful_set));
     controller!(caches, jobs, pods, "Job", sync_job);
+}
+
+/// Whether a pod's change may make somebody take it or let it go.
+pub(super) fn changes_hands(old: Option<&Arc<Pod>>, new: Option<&Arc<Pod>>) -> bool {
+    let Some(new) = new.filter(|pod| !pod.metadata.deleting()) else { return false };
+    let relabelled = old.is_some_and(|old| old.metadata.labels != new.metadata.labels);
+    new.metadata.controller().is_none() && (relabelled || old.is_none_or(|old| old.metadata.controller().is_some()))
 }
 
 /// The pods of an owner that count: neither finished nor going.
@@ -80,6 +106,7 @@ macro_rules! report {
 
 async fn sync_replica_set(caches: &Arc<Caches>, key: &str) -> Work {
     let Some(set) = caches.replica_sets.get(key).filter(|set| !set.metadata.deleting()) else { return Ok(None) };
+    adoption::claim(caches, &set.metadata, "apps/v1", ReplicaSet::KIND.kind, &set.spec.selector).await?;
     let mut pods = active(caches, &set.metadata);
     let wanted = set.spec.replicas.unwrap_or(1).max(0) as usize;
     for _ in pods.len()..wanted {
@@ -167,9 +194,12 @@ async fn sync_deployment(caches: &Arc<Caches>, key: &str) -> Work {
 
 async fn sync_stateful_set(caches: &Arc<Caches>, key: &str) -> Work {
     let Some(set) = caches.stateful_sets.get(key).filter(|set| !set.metadata.deleting()) else { return Ok(None) };
+    adoption::claim(caches, &set.metadata, "apps/v1", StatefulSet::KIND.kind, &set.spec.selector).await?;
     let replicas = set.spec.replicas.unwrap_or(1);
     let parallel = set.spec.pod_management_policy == "Parallel";
     let revision = format!("{}-{}", set.metadata.name, content_hash(&set.spec.template, 0));
+    let current = set.status["currentRevision"].as_str().filter(|known| !known.is_empty()).unwrap_or(&revision).to_owned();
+    let mut of_current = 0;
     let (mut present, mut ready, mut may_create) = (0, 0, true);
     let mut outdated = None;
     let mut updated = 0;
@@ -186,6 +216,7 @@ async fn sync_stateful_set(caches: &Arc<Caches>, key: &str) -> Work {
             Some(pod) => {
                 present += 1;
                 ready += i64::from(pod.ready());
+                of_current += i64::from(pod.metadata.labels.get(REVISION) == Some(&current));
                 if pod.metadata.labels.get(REVISION) == Some(&revision) {
                     updated += 1;
                 } else {
@@ -197,6 +228,7 @@ async fn sync_stateful_set(caches: &Arc<Caches>, key: &str) -> Work {
                 create_member(caches, &set, &name, ordinal, &revision).await?;
                 present += 1;
                 updated += 1;
+                of_current += i64::from(current == revision);
                 may_create = parallel;
             }
             None => {}
@@ -215,11 +247,14 @@ async fn sync_stateful_set(caches: &Arc<Caches>, key: &str) -> Work {
     for pod in beyond.iter().take(if parallel { usize::MAX } else { 1 }) {
         caches.pods.delete(&pod.metadata, None).await?;
     }
+    // An update has come to its end: what was new is what is there.
+    let settled = set.spec.update_strategy.kind != "OnDelete" && updated == replicas && ready == replicas;
+    let (current, of_current) = if settled { (revision.clone(), updated) } else { (current, of_current) };
     report!(
         caches.stateful_sets,
         set,
         json!({"observedGeneration": set.metadata.generation, "replicas": present, "readyReplicas": ready,
-        "availableReplicas": ready, "currentReplicas": present, "updatedReplicas": updated, "currentRevision": revision, "updateRevision": revision})
+        "availableReplicas": ready, "currentReplicas": of_current, "updatedReplicas": updated, "currentRevision": current, "updateRevision": revision})
     );
     Ok(None)
 }

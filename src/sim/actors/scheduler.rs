@@ -256,6 +256,10 @@ impl Scheduler {
         if !own || !open || lock(&self.state).assumed.contains_key(&pod.metadata.uid) {
             return Ok(None);
         }
+        if !pod.spec.scheduling_gates.is_empty() {
+            self.gated(key, &pod).await?;
+            return Ok(None);
+        }
         match self.choose(key, &pod) {
             Ok(assumed) => {
                 let uid = pod.metadata.uid.clone();
@@ -291,6 +295,18 @@ impl Scheduler {
             }
         }
         Ok(None)
+    }
+
+    /// A pod with gates waits for their end. The real API server says so as it creates the pod.
+    async fn gated(&self, key: &str, pod: &Pod) -> kube::Result<()> {
+        let known = super::records::condition(&pod.status.conditions, "PodScheduled");
+        if known.is_some_and(|known| known.reason == "SchedulingGated") {
+            return Ok(());
+        }
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates", "lastTransitionTime": self.caches.clock.time()});
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+        raced(self.caches.pods.strategic(key, "status", &patch).await).map(drop)
     }
 
     fn choose(&self, key: &str, pod: &Pod) -> Result<Assumed, (String, bool)> {
