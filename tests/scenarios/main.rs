@@ -2,6 +2,9 @@
 
 mod crash;
 mod drains;
+mod duel;
+mod ice;
 mod labels;
+mod outage;
 mod queue;
 mod stage;
