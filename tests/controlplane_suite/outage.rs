@@ -1,0 +1,167 @@
+//! The real API server is killed and stopped, and its storage is stopped, in the middle of a rollout. Nothing is lost, nothing is taken for gone,
+//! nothing is done meanwhile; and soon after it is back the rollout goes on.
+
+use std::time::Duration;
+
+use lockkeeper::{
+    api::Phase,
+    engine::{Engine, EngineOptions, picture::Mode},
+    fleet::view::WatchState,
+    handoff::verdict::BlockerKind,
+    sim::scenarios::objects,
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    fleet::Fleet,
+    reconciler::{Process, is_well, knows_of_the_outage},
+    site::{Site, block_on},
+    support::controlplane::{Component, User},
+    wait::eventually,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outage {
+    /// SIGKILL; started again after so many seconds.
+    Killed(u64),
+    /// SIGSTOP of the API server for so many seconds.
+    Stopped(u64),
+    /// SIGSTOP of etcd for so many seconds.
+    NoStorage(u64),
+}
+
+struct Story<'a> {
+    site: &'a Site,
+    fleet: Fleet<'a>,
+    reconciler: Process,
+    /// A console that only looks.
+    viewer: Engine,
+    recoveries: Vec<(Phase, Outage, u128)>,
+}
+
+impl Story<'_> {
+    async fn until_phase(&self, node: &str, phase: Phase) {
+        let end = Instant::now() + crate::fleet::LONG;
+        loop {
+            let status = self.fleet.handoff(node).await.and_then(|handoff| handoff.status).unwrap_or_default();
+            let run = status.run.as_ref().is_some_and(|run| run.target.as_deref() == Some("2.0"));
+            if run && status.phase == phase {
+                return;
+            }
+            assert!(Instant::now() < end, "{node} does not come to {phase}: {status:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The outage, what is seen of it, and how long it takes until all is well again.
+    async fn strike(&mut self, phase: Phase, outage: Outage) {
+        let seconds = match outage {
+            Outage::Killed(seconds) => {
+                self.site.plane.kill(Component::ApiServer);
+                seconds
+            }
+            Outage::Stopped(seconds) => {
+                self.site.plane.stop(Component::ApiServer);
+                seconds
+            }
+            Outage::NoStorage(seconds) => {
+                self.site.plane.stop(Component::Etcd);
+                seconds
+            }
+        };
+        let began = Instant::now();
+        // Nobody's writes arrive; the machines' kernels tell what the engine's last ones brought about.
+        sleep(Duration::from_secs(seconds).saturating_sub(Duration::from_millis(500))).await;
+        let diagnostics = self.reconciler.diagnostics().expect("the reconciler lives and says how it is");
+        assert_eq!(diagnostics["loop"]["alive"], true);
+        assert_eq!(diagnostics["picture"]["nodes"], self.fleet.nodes.len(), "{outage:?}: nodes are not taken for gone");
+        if seconds >= 20 {
+            assert!(knows_of_the_outage(&diagnostics), "{outage:?}: {diagnostics:#}");
+            let picture = self.viewer.pictures().borrow().clone();
+            let live = picture.fleet.health.iter().filter(|watch| watch.required && watch.state == WatchState::Live).count();
+            assert_eq!(live, 0, "{outage:?}: a console shows old facts as live: {:?}", picture.fleet.health);
+            assert_eq!(picture.fleet.nodes.len(), self.fleet.nodes.len());
+        }
+        match outage {
+            Outage::Killed(_) => drop(self.site.plane.start_again(Component::ApiServer)),
+            Outage::Stopped(_) => self.site.plane.go_on(Component::ApiServer),
+            Outage::NoStorage(_) => self.site.plane.go_on(Component::Etcd),
+        }
+        let back = Instant::now();
+        let well = || async { Ok::<_, String>(self.reconciler.diagnostics().filter(is_well).map(drop)) };
+        eventually(&format!("all to be well after {outage:?}"), Duration::from_secs(120), well).await;
+        let took = back.elapsed().as_millis();
+        println!("{phase}: {outage:?}: away for {} ms, all well {took} ms after it was back", began.elapsed().as_millis() - took);
+        self.recoveries.push((phase, outage, took));
+    }
+}
+
+#[test]
+fn a_rollout_outlives_the_api_server() {
+    let Some(site) = Site::own() else { return };
+    site.kubelets.set_options(|options| {
+        let while_ = lockkeeper::sim::actors::Range::millis(300, 600);
+        // Long enough to be hit, and an unload that is under way when the server goes.
+        (options.stop, options.start, options.ready, options.allocatable_lag) = (while_, while_, while_, while_);
+        options.unload = lockkeeper::sim::actors::Range::millis(2500, 3000);
+    });
+    let reconciler = Process::reconcile(&site, User::Reconciler, "outlives");
+    block_on(async {
+        let fleet = Fleet::start(&site, "outage", 4, |_| {}).await;
+        fleet
+            .apply(&[fleet.claimants("training", 6), objects::budget(&fleet.apps(), "training", "maxUnavailable", json!(0))])
+            .await;
+        fleet.running("training", 6).await;
+        fleet.release("2.0", fleet.module("2.0")).await;
+        let cluster = site.cluster(User::Viewer, true).await;
+        let viewer = Engine::start(cluster, EngineOptions { mode: Mode::ReadOnly, ..EngineOptions::default() });
+        let nodes = fleet.nodes.clone();
+        let mut args = vec!["handoff", "outage/gpu", "--to", "2.0", "--wait"];
+        args.extend(nodes.iter().map(String::as_str));
+        let mut waiting = Process::start(&site, User::Operator, "waiting", &args);
+        let mut story = Story { site: &site, fleet, reconciler, viewer, recoveries: Vec::new() };
+
+        // In Draining, behind a budget that allows nothing.
+        story.until_phase(&nodes[0], Phase::Draining).await;
+        story.fleet.recorded(&nodes[0], BlockerKind::DisruptionBudget).await;
+        story.strike(Phase::Draining, Outage::Killed(8)).await;
+        let budget = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets/training", story.fleet.apps());
+        story.fleet.admin.merge(&budget, &json!({"spec": {"maxUnavailable": 1}})).await.expect("relax the budget");
+
+        story.until_phase(&nodes[1], Phase::Unloading).await;
+        story.strike(Phase::Unloading, Outage::Stopped(40)).await;
+
+        story.until_phase(&nodes[2], Phase::Loading).await;
+        story.strike(Phase::Loading, Outage::Killed(1)).await;
+
+        story.until_phase(&nodes[3], Phase::StartingPlugin).await;
+        story.strike(Phase::StartingPlugin, Outage::NoStorage(20)).await;
+
+        for node in &nodes {
+            let status = story.fleet.ended(node, 2, Phase::Done).await;
+            assert_eq!(status.history.len(), 2, "nothing failed meanwhile: {:?}", status.history);
+            story.fleet.runs(node, "2.0").await;
+            assert_eq!(story.fleet.story(node), "+1.0 -1.0 +2.0", "{node}");
+        }
+        story.fleet.undisturbed();
+        story.fleet.running("training", 6).await;
+        let evicted = story.fleet.evicted();
+        let mut once = evicted.clone();
+        once.sort();
+        once.dedup();
+        assert_eq!(once.len(), evicted.len(), "evicted twice: {evicted:?}");
+        assert!(story.reconciler.ended().is_none(), "the reconciler lives: {}", story.reconciler.said());
+        let end = eventually("handoff --wait to end", Duration::from_secs(30), || {
+            let ended = waiting.ended();
+            async move { Ok::<_, String>(ended) }
+        })
+        .await;
+        let said = waiting.said();
+        println!("handoff --wait said:\n{said}");
+        assert!(end.success(), "{end}: {said}");
+        assert!(said.contains("does not tell what happens") && said.contains("tells again what happens"), "{said}");
+        let worst = story.recoveries.iter().map(|(_, _, took)| *took).max().unwrap_or_default();
+        assert!(worst < 60_000, "{:?}", story.recoveries);
+    });
+}
