@@ -27,11 +27,16 @@ impl Backoff {
         self.healthy_since.get_or_insert_with(Instant::now);
     }
 
+    /// What failed before says nothing any more.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+        self.failures = 0;
+    }
+
     /// Something failed: how long to wait before the next try.
     pub fn failed(&mut self) -> Duration {
         if self.healthy_since.take().is_some_and(|since| since.elapsed() >= self.healthy) {
-            self.next = self.first;
-            self.failures = 0;
+            self.reset();
         }
         let pause = self.next;
         self.next = (self.next * 2).min(self.longest);

@@ -99,7 +99,12 @@ impl Task {
 
     pub async fn run(mut self) {
         loop {
-            self.returns = self.board.returns();
+            let returns = self.board.returns();
+            if returns != self.returns {
+                // A server that has just started refuses everybody for a second, until it knows its roles and its CRDs.
+                self.backoff.reset();
+            }
+            self.returns = returns;
             let end = match self.at.clone() {
                 None => self.list().await,
                 Some(at) => self.watch(&at).await,

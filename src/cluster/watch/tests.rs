@@ -275,6 +275,8 @@ async fn all_watches_go_on_at_once_when_the_server_is_back_and_few_ask_meanwhile
     let start = Instant::now();
     let (cluster, heard) = cluster(false, move |asked| match () {
         () if start.elapsed() >= S(10) && start.elapsed() < S(130) => status(503, "ServiceUnavailable"),
+        // As a real one does until it knows its roles.
+        () if start.elapsed() >= S(130) && start.elapsed() < S(133) => status(403, "Forbidden"),
         () if opens(asked) => Answer::Ended(vec![(S(9), bookmark(11))]),
         () => list(vec![], 100, ""),
     });
@@ -283,7 +285,7 @@ async fn all_watches_go_on_at_once_when_the_server_is_back_and_few_ask_meanwhile
     let WatchState::Retrying { .. } = watches.board().of(Kind::Pod).unwrap().state else { panic!() };
     let asked = heard.all().len();
     assert!(asked < 60, "{asked} requests in two minutes");
-    follow(&mut signals, S(6)).await;
+    follow(&mut signals, S(8)).await;
     for kind in [Kind::Node, Kind::Pod] {
         assert_eq!(watches.board().of(kind).unwrap().state, WatchState::Live);
     }
