@@ -218,11 +218,19 @@ pub fn revisions(objects: &[Value]) -> BTreeMap<String, String> {
     objects.iter().map(|object| (hash(object), image(object, "/data/spec/template/spec"))).collect()
 }
 
+/// What is known of a pod, and its part of the story.
+#[derive(Debug, Default, Clone)]
+struct Part {
+    known: BTreeMap<&'static str, String>,
+    place: String,
+    words: Vec<String>,
+}
+
 /// What was heard of the pods of one story.
 #[derive(Debug, Default, Clone)]
 pub struct Heard {
-    /// By UID: what is known of it, and its part of the story.
-    pods: BTreeMap<String, (BTreeMap<&'static str, String>, String, Vec<String>)>,
+    /// By UID.
+    pods: BTreeMap<String, Part>,
     /// All of it, as (place, word).
     all: Vec<(String, String)>,
 }
@@ -233,7 +241,8 @@ impl Heard {
         let uid = text(pod, "/metadata/uid").to_owned();
         let new = !self.pods.contains_key(&uid);
         let at = place(pod, story);
-        let (known, kept, words) = self.pods.entry(uid).or_insert_with(|| (BTreeMap::new(), at.clone(), Vec::new()));
+        let part = self.pods.entry(uid).or_default();
+        let (known, words) = (&mut part.known, &mut part.words);
         let mut say = |word: String| {
             words.push(word.clone());
             self.all.push((at.clone(), word));
@@ -255,6 +264,8 @@ impl Heard {
                 continue;
             }
             match (what, now.as_str()) {
+                // Whether it came up in its last moments is chance.
+                ("ready", "true") if is_deleting(pod) => {}
                 ("bound" | "ready" | "ending", "true") => say(what.to_owned()),
                 ("ready", "false") if before.is_some() && !is_deleting(pod) => say("unready".to_owned()),
                 ("ended", "Failed" | "Succeeded") if !is_deleting(pod) => say(now),
@@ -265,13 +276,13 @@ impl Heard {
         if gone {
             say("gone".to_owned());
         }
-        *kept = place(pod, story);
+        part.place = at;
     }
 
     /// The parts, sorted by place: of each pod, in order.
     pub fn parts(&self) -> Vec<String> {
         let mut parts: Vec<String> =
-            self.pods.values().map(|(_, place, words)| format!("{place}: {}", words.join(", "))).collect();
+            self.pods.values().map(|part| format!("{}: {}", part.place, part.words.join(", "))).collect();
         parts.sort();
         parts
     }
