@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    api::{NodeComponent, NodeHandoff},
+    api::{ComponentKey, NodeComponent, NodeHandoff},
     cluster::Cluster,
     sim::{
         actors::{Clock, ControllerManager, ControllerOptions, KubeletOptions, Kubelets},
@@ -45,6 +45,8 @@ pub struct WorldOptions {
     pub crashes: bool,
     /// Nodes that engines may keep closed at once.
     pub max_closed: usize,
+    /// Which component each module of the toy kernels belongs to.
+    pub modules: BTreeMap<String, ComponentKey>,
     pub server: Config,
 }
 
@@ -60,6 +62,7 @@ impl WorldOptions {
             crashes: true,
             read_only: Vec::new(),
             max_closed: 1,
+            modules: BTreeMap::from([(kernel_module::MODULE.to_owned(), kernel_module::key())]),
             server: Config { seed, log_records: Some(0), ..Config::default() },
         }
     }
@@ -171,12 +174,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn rules(options: &WorldOptions) -> Rules {
-    let component = kernel_module::key().to_string();
     Rules {
         engines: options.engines.iter().cloned().collect(),
         read_only: options.read_only.iter().cloned().collect::<BTreeSet<_>>(),
         max_closed: options.max_closed,
-        modules: BTreeMap::from([(kernel_module::MODULE.to_owned(), component)]),
+        modules: options.modules.iter().map(|(module, component)| (module.clone(), component.to_string())).collect(),
     }
 }
 

@@ -24,7 +24,8 @@ pub(super) struct Claims<'a> {
 }
 
 fn devices(allocation: &Allocation) -> impl Iterator<Item = (String, String, String)> + '_ {
-    allocation.devices.results.iter().map(|r| (r.driver.clone(), r.pool.clone(), r.device.clone()))
+    let owned = allocation.devices.results.iter().filter(|r| !r.admin_access);
+    owned.map(|r| (r.driver.clone(), r.pool.clone(), r.device.clone()))
 }
 
 impl<'a> Claims<'a> {
@@ -83,15 +84,27 @@ impl<'a> Claims<'a> {
             let mut picked = Vec::new();
             for request in claim.spec.pointer("/devices/requests").and_then(Value::as_array).into_iter().flatten() {
                 let exact = request.get("exactly").or_else(|| request.pointer("/firstAvailable/0")).unwrap_or(request);
+                let name = match request.pointer("/firstAvailable/0/name").and_then(Value::as_str) {
+                    Some(sub) => json!(format!("{}/{sub}", request["name"].as_str().unwrap_or_default())),
+                    None => request["name"].clone(),
+                };
                 let count = exact["count"].as_u64().unwrap_or(1);
                 let drivers = self.drivers(exact["deviceClassName"].as_str().unwrap_or_default())?;
+                // Who only looks on shares devices with whoever owns them.
+                let admin = exact["adminAccess"].as_bool().unwrap_or(false);
                 for _ in 0..count {
-                    let Some(device) = self.free(node, drivers.as_deref(), &taken) else {
+                    let nobody = BTreeSet::new();
+                    let Some(device) = self.free(node, drivers.as_deref(), if admin { &nobody } else { &taken }) else {
                         return Err("cannot allocate all claims".into());
                     };
-                    results.push(json!({"request": request["name"], "driver": device.0, "pool": device.1, "device": device.2}));
-                    taken.insert(device.clone());
-                    picked.push(device);
+                    let mut result = json!({"request": name, "driver": device.0, "pool": device.1, "device": device.2});
+                    if admin {
+                        result["adminAccess"] = json!(true);
+                    } else {
+                        taken.insert(device.clone());
+                        picked.push(device);
+                    }
+                    results.push(result);
                 }
             }
             let selector = json!({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.metadata.name]}]}]});

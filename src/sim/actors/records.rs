@@ -225,6 +225,21 @@ pub struct PodStatus {
     pub start_time: Option<String>,
     pub container_statuses: Vec<ContainerStatus>,
     pub resource_claim_statuses: Vec<ClaimStatus>,
+    pub extended_resource_claim_status: Option<ExtendedClaimStatus>,
+}
+
+/// The claim that stands for extended resources which a DRA driver serves.
+#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtendedClaimStatus {
+    pub resource_claim_name: String,
+    pub request_mappings: Vec<RequestMapping>,
+}
+
+#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequestMapping {
+    pub resource_name: String,
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
@@ -268,7 +283,8 @@ impl Pod {
             .map(String::as_str)
     }
 
-    /// Effective request of each resource: the larger of all containers together and of each init container.
+    /// Effective request of each resource: the larger of all containers together and of each init container. What a claim stands for is no
+    /// request of a device plugin's resource any more.
     #[must_use]
     pub fn requests(&self) -> Amounts {
         let mut sum = Amounts::default();
@@ -289,6 +305,9 @@ impl Pod {
         }
         sum.add(&sidecars);
         sum.max(&peak);
+        for mapping in self.status.extended_resource_claim_status.iter().flat_map(|status| &status.request_mappings) {
+            sum.set(&mapping.resource_name, 0);
+        }
         sum
     }
 }
@@ -512,12 +531,14 @@ pub struct AllocatedDevices {
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DeviceResult {
     pub request: String,
     pub driver: String,
     pub pool: String,
     pub device: String,
+    /// Looks at the device beside its owner.
+    pub admin_access: bool,
 }
 
 #[derive(Deserialize, Serialize, Clone, Debug, Default, PartialEq, Eq)]

@@ -217,10 +217,17 @@ impl World {
         let named = pod.pointer("/spec/resourceClaims").and_then(Value::as_array);
         let made = pod.pointer("/status/resourceClaimStatuses").and_then(Value::as_array);
         let extended = text(pod, "/status/extendedResourceClaimStatus/resourceClaimName");
-        let names =
-            named.into_iter().flatten().chain(made.into_iter().flatten()).filter_map(|entry| text(entry, "/resourceClaimName"));
+        let (named, made) = (named.map(Vec::as_slice).unwrap_or_default(), made.map(Vec::as_slice).unwrap_or_default());
+        // What nobody has resolved may be one of this driver.
+        let unresolved = |entry: &Value| {
+            text(entry, "/resourceClaimName").is_none() && !made.iter().any(|made| text(made, "/name") == text(entry, "/name"))
+        };
+        if !drivers.is_empty() && named.iter().any(unresolved) {
+            return true;
+        }
+        let names = named.iter().chain(made).filter_map(|entry| text(entry, "/resourceClaimName"));
         names.chain(extended).any(|name| {
-            let Some(claim) = self.claims.get(&(namespace.to_owned(), name.to_owned())) else { return false };
+            let Some(claim) = self.claims.get(&(namespace.to_owned(), name.to_owned())) else { return !drivers.is_empty() };
             let results = claim.pointer("/status/allocation/devices/results").and_then(Value::as_array);
             results
                 .into_iter()

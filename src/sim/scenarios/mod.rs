@@ -1,4 +1,5 @@
 //! What the simulated cluster starts with and what its people do: one file per scenario, plus builders for the objects they share.
 
+pub mod dra;
 pub mod kernel_module;
 pub mod objects;

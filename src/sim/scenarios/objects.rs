@@ -14,7 +14,7 @@ pub struct Object {
 }
 
 impl Object {
-    fn new(
+    pub(super) fn new(
         api_version: &'static str,
         kind: &'static str,
         plural: &'static str,

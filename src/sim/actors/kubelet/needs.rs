@@ -17,6 +17,7 @@ pub fn needs(caches: &Caches, pod: &Pod, kernel: &Kernel) -> Needs {
 
 fn resolve(caches: &Caches, pod: &Pod, kernel: &Kernel) -> Result<Vec<Hold>, String> {
     let mut holds = Vec::new();
+    let mut names = Vec::new();
     for claim in &pod.spec.resource_claims {
         let generated = || {
             let statuses = pod.status.resource_claim_statuses.iter();
@@ -25,6 +26,10 @@ fn resolve(caches: &Caches, pod: &Pod, kernel: &Kernel) -> Result<Vec<Hold>, Str
         let Some(name) = claim.resource_claim_name.clone().or_else(generated) else {
             return Err(format!("resource claim {} is not created yet", claim.name));
         };
+        names.push(name);
+    }
+    names.extend(pod.status.extended_resource_claim_status.iter().map(|status| status.resource_claim_name.clone()));
+    for name in names {
         let key = format!("{}/{name}", pod.metadata.ns());
         let Some(object) = caches.claims.get(&key) else { return Err(format!("resourceclaim {key} does not exist")) };
         let reserved = object.status.reserved_for.iter().any(|consumer| consumer.uid == pod.metadata.uid);

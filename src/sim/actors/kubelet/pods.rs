@@ -129,6 +129,7 @@ impl Cluster {
             // A finished pod is unmounted and unprepared at once.
             run.prepared.clear();
         }
+        run.stalled = deleting && blocked.is_some();
         let status = pod_status(run, pod, &address, at, now);
         // The node controller marks pods of an unwell node; once the node is well, its kubelet says again what it sees.
         let contradicted = node_well && run.reported.is_some() && !deleting && pod.ready() != run.is_ready(at);

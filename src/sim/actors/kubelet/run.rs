@@ -74,6 +74,8 @@ pub struct Run {
     pub ending: bool,
     /// Services that must be there to unprepare claims and unmount volumes.
     pub prepared: Vec<Service>,
+    /// It has been stopped, but what was prepared cannot be given back: its pod is not over yet.
+    pub stalled: bool,
     pub missing: Option<String>,
     /// Last status written, and since when each condition has its value.
     pub reported: Option<serde_json::Value>,
@@ -115,6 +117,7 @@ impl Run {
             succeeded: false,
             ending: false,
             prepared: Vec::new(),
+            stalled: false,
             missing: None,
             reported: None,
             conditions: BTreeMap::new(),

@@ -14,6 +14,10 @@ fn phase(run: &Run) -> &'static str {
     if run.failed.is_some() {
         return "Failed";
     }
+    // A kubelet says how a pod has ended once it is torn down, and not before.
+    if run.stage == Stage::Ended && run.stalled {
+        return "Running";
+    }
     if run.stage == Stage::Ended {
         let clean = run.succeeded || (run.ending && run.last_exit.as_ref().is_none_or(|exit| exit.code == 0));
         return if clean { "Succeeded" } else { "Failed" };
