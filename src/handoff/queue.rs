@@ -524,7 +524,9 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
         if kind == Kind::Ordered {
             rests.counts = true;
             let max = inputs.context.cluster_max_unavailable;
-            if let Some(spent) = inputs.usage.spent(it.component, it.node.name.as_str(), tally.foreign, max, inputs.now) {
+            // A node that others have closed does not stand in its own way.
+            let foreign = tally.foreign.saturating_sub(u32::from(it.contribution.counts_as_foreign()));
+            if let Some(spent) = inputs.usage.spent(it.component, it.node.name.as_str(), foreign, max, inputs.now) {
                 return Answer::Holds(vec![spent]);
             }
         }

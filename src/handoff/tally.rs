@@ -66,6 +66,13 @@ pub struct Contribution {
     pub ended: Option<Timestamp>,
 }
 
+impl Contribution {
+    /// Out of service because of others. A node under way is counted by its slot, and one that we closed by our cordon.
+    pub fn counts_as_foreign(&self) -> bool {
+        self.selected && self.foreign && !self.closed && self.standing != Standing::Running
+    }
+}
+
 pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contribution {
     let labels = &f.occupancy.labels;
     let spec = f.spec();
@@ -182,7 +189,7 @@ impl Tally {
     pub fn add(&mut self, it: &Contribution) {
         if it.selected {
             self.total += 1;
-            self.foreign += u32::from(it.foreign && !it.closed);
+            self.foreign += u32::from(it.counts_as_foreign());
         }
         if let Some(version) = &it.runs {
             self.runs(version, 1);
