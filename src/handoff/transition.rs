@@ -146,9 +146,22 @@ pub fn recorded(blockers: &[Blocker]) -> Vec<BlockerRecord> {
     blockers.iter().take(KEPT).map(one).collect()
 }
 
-/// The status names other blockers (by kind and object) than these.
+/// The status names other blockers than these, or says something else of them. That a time or a count has moved on is nothing else.
 pub fn differs(record: &HandoffRecord, blockers: &[Blocker]) -> bool {
     let wanted = recorded(blockers);
     let known = &record.status.blockers;
-    wanted.len() != known.len() || wanted.iter().zip(known).any(|(a, b)| (&a.kind, &a.object) != (&b.kind, &b.object))
+    let same = |a: &BlockerRecord, b: &BlockerRecord| {
+        (&a.kind, &a.object) == (&b.kind, &b.object) && (a.message == b.message || !is_arithmetic(a) && words(a).eq(words(b)))
+    };
+    wanted.len() != known.len() || !wanted.iter().zip(known).all(|(a, b)| same(a, b))
+}
+
+/// A budget's numbers are what the blocker is about; those of tries and times are not.
+fn is_arithmetic(blocker: &BlockerRecord) -> bool {
+    blocker.kind.starts_with("DisruptionBudget") && !blocker.message.contains("(tried ")
+}
+
+/// What a message says, without times, counts, durations and generated names.
+fn words(blocker: &BlockerRecord) -> impl Iterator<Item = &str> {
+    blocker.message.split_whitespace().filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()))
 }
