@@ -95,8 +95,18 @@ pub fn plan(fleet: &FleetView, intent: &Intent, by: &str) -> Result<Vec<Op>, Ref
             let from = record.status.run.as_ref().and_then(|run| run.from.clone());
             let from = from.ok_or_else(|| Refusal::NothingToRollBackTo(record.key.clone()))?;
             known_version(component_of(fleet, component)?, &Version::from(from.as_str()))?;
-            if record.status.phase.is_ended() {
-                spec.attempt = spec.attempt.saturating_add(1);
+            match record.status.phase {
+                phase if phase.is_ended() || phase == Phase::Held => spec.attempt = spec.attempt.saturating_add(1),
+                // Another target while one runs would count only after it: the node would be handed over first, and then back.
+                phase => {
+                    let want = match phase {
+                        Phase::Queued => "it has not begun: withdraw it, or hand over to that version",
+                        _ => {
+                            "abort it first: before the unload that restores the node, after it rolling back is one of the choices"
+                        }
+                    };
+                    return Err(Refusal::WrongPhase { name: record.key.clone(), phase, want });
+                }
             }
             spec.version = Some(from);
             spec.action = HandoffAction::Run;

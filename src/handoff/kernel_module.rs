@@ -424,6 +424,8 @@ fn label_edited(f: &Facts<'_>) -> Option<Verdict> {
     let run = f.run()?;
     // Without a mark of this attempt the handoff has not touched the label.
     let by = f.mark().filter(|mark| mark.attempt == run.attempt).map_or(DesiredBy::Kept, |mark| mark.desired);
+    // The target is set in Loading: before it, the mark is of another target that this attempt had before somebody changed it.
+    let by = if by == DesiredBy::Set && phase < Phase::Loading { DesiredBy::Kept } else { by };
     if !(Phase::StoppingPlugin..=Phase::Verifying).contains(&phase) {
         return None;
     }
