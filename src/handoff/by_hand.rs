@@ -147,7 +147,9 @@ pub(super) fn automatic(f: &Facts<'_>) -> Option<Verdict> {
             let moved = run.is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
             let elsewhere = spec.version.as_deref() != Some(aim.as_str());
             let free = if f.phase() == Phase::Queued { ours } else { f.phase().is_ended() && (ours || moved) };
-            (elsewhere && free && f.loaded() != Some(&aim)).then(|| ask(f, Some(aim), BY_ROLLOUT, why))
+            // One that is still queued heads for where the aim was: it takes the new one, though that be what the node runs.
+            let needed = f.phase() == Phase::Queued || f.loaded() != Some(&aim);
+            (elsewhere && free && needed).then(|| ask(f, Some(aim), BY_ROLLOUT, why))
         }
     }
 }
