@@ -69,12 +69,12 @@ pub(super) fn build(record: &Arc<ComponentRecord>, sets: &[Arc<DaemonSetRecord>]
                 continue;
             }
         };
-        for (role, set) in [(DaemonSetRole::Loader, &loader), (DaemonSetRole::Plugin, &plugin)] {
-            if let Some(set) = set {
-                view.anomalies.extend(edited(&record.key, set, role, &version, &block, &content));
-            }
-        }
-        view.versions.insert(version.clone(), VersionView { version, block, content, loader, plugin, used_by: 0 });
+        let sets = [(DaemonSetRole::Loader, &loader), (DaemonSetRole::Plugin, &plugin)];
+        let edits =
+            sets.into_iter().filter_map(|(role, set)| edited(&record.key, set.as_ref()?, role, &version, &block, &content));
+        let edited: Vec<String> = edits.collect();
+        view.anomalies.extend(edited.iter().cloned());
+        view.versions.insert(version.clone(), VersionView { version, block, content, loader, plugin, edited, used_by: 0 });
     }
     view
 }

@@ -208,6 +208,8 @@ pub struct VersionView {
     pub content: Str,
     pub loader: Option<Arc<DaemonSetRecord>>,
     pub plugin: Option<Arc<DaemonSetRecord>>,
+    /// What of its DaemonSets is not what they were made with, and the repair: nothing new is handed over to such a version.
+    pub edited: Vec<String>,
     /// Nodes whose D, L, P or R names it, and handoffs (from or target) that do.
     pub used_by: u32,
 }

@@ -106,17 +106,11 @@ fn version(f: &Facts<'_>, target: &Version, all: &mut Vec<Blocker>) {
         ));
         return;
     };
+    // Somebody's edit has no version: it must not be handed out under this one.
+    all.extend(view.edited.iter().map(|why| refuse(why.clone())));
     for (role, set) in daemon_sets(view) {
-        match set {
-            Some(set) if !set.on_delete => {
-                let message = format!(
-                    "DaemonSet {} does not have the update strategy OnDelete any more: somebody edited it. Set it back",
-                    set.key
-                );
-                all.push(refuse(message));
-            }
-            Some(_) => {}
-            None => all.push(refuse(format!("the {} DaemonSet of {target} is not there yet", role.word()))),
+        if set.is_none() {
+            all.push(refuse(format!("the {} DaemonSet of {target} is not there yet", role.word())));
         }
     }
 }

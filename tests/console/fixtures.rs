@@ -298,6 +298,7 @@ fn component(key: &ComponentKey, version: &str) -> ComponentView {
                 content: "c".into(),
                 loader: Some(Arc::new(daemon_set(key, "loader", version.as_str()))),
                 plugin: Some(Arc::new(daemon_set(key, "plugin", version.as_str()))),
+                edited: Vec::new(),
                 used_by: 1,
             };
             (version, view)

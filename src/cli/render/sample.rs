@@ -199,6 +199,7 @@ fn component() -> ComponentView {
         content: version.into(),
         loader: None,
         plugin: None,
+        edited: Vec::new(),
         used_by: 0,
     };
     ComponentView {
