@@ -28,7 +28,18 @@ pub enum Drain {
 /// One round: everything that may be evicted now in one action, else what is waited for. A label moved by hand evicts nobody.
 pub fn step(f: &Facts<'_>) -> Drain {
     if f.is_by_label() {
-        return leaving(f, "the version was changed by label, which evicts nobody: evict it yourself, or ask for a handoff");
+        // Whoever moves a label has not asked for a cordon: it is recommended, as long as it is missing.
+        let open = f.record().is_some_and(|record| !record.unschedulable);
+        let first = if open {
+            format!("close the node first, or others follow (kubectl cordon {}), then ", f.node.name)
+        } else {
+            String::new()
+        };
+        let how = format!(
+            "the version was changed by label, which closes no node and evicts nobody: {first}evict it yourself, or ask for a handoff \
+             (lockkeeper handoff), which does both"
+        );
+        return leaving(f, &how);
     }
     let policy = super::start::policy(f);
     let act = |op: Op, why: String| Drain::Act(Box::new(Action { op, evidence: Evidence::Fresh, why }));
