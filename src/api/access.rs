@@ -171,7 +171,6 @@ pub const RULES: &[Rule] = &[
     engine(GROUP, &["nodehandoffs"], &["create", "patch"], "A label that a person edits becomes a handoff; the finalizer."),
     engine(GROUP, &["nodecomponents"], &["patch"], "The finalizer: a deleted component is unloaded in order."),
     engine(GROUP, &["nodecomponents/status", "nodehandoffs/status"], &["update"], "Phases, blockers, proofs."),
-    engine("", &["events"], &["create", "patch"], "What happened, where people look for it."),
     engine("events.k8s.io", &["events"], &["create", "patch"], "What happened, where people look for it."),
     Rule {
         roles: RECONCILER,
