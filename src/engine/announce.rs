@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{execute::Executed, metrics::component_of, picture::Picture};
 use crate::{
-    api::{GROUP, NodeName, ObjectKey, Phase, Uid},
+    api::{GROUP, NodeName, ObjectKey, Phase, Uid, keys::LEASE},
     cluster::events::{Happening, Regarding, Severity},
     fleet::{
         records::HandoffRecord,
@@ -133,6 +133,24 @@ pub fn evicted(view: &FleetView, subject: &Subject, action: &Action, executed: &
         })
     });
     told.collect()
+}
+
+/// A slot that no handoff spoke for has been taken back, such as that of a node which does not exist any more.
+pub fn reclaimed(view: &FleetView, subject: &Subject, action: &Action, executed: &Executed) -> Option<Happening> {
+    let (Subject::Lease, Op::Release(_), Some(lease)) = (subject, &action.op, &view.lease) else { return None };
+    executed.results.iter().any(|done| done.written.is_applied()).then(|| Happening {
+        regarding: Regarding {
+            api_version: "coordination.k8s.io/v1",
+            kind: "Lease",
+            namespace: LEASE.0.to_owned(),
+            name: LEASE.1.to_owned(),
+            uid: lease.meta.uid.clone(),
+        },
+        severity: Severity::Normal,
+        reason: "SlotReclaimed".to_owned(),
+        action: "Release".to_owned(),
+        note: action.why.clone(),
+    })
 }
 
 fn claims(why: &ClaimReason) -> String {

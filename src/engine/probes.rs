@@ -83,7 +83,9 @@ impl Probes {
     pub fn acted(&self, view: &FleetView, subject: &Subject, action: &Action, executed: &Executed, took: Duration) {
         self.recorded.acted(action, executed);
         if let Some(events) = self.events.get() {
-            announce::evicted(view, subject, action, executed).into_iter().for_each(|happening| events.tell(happening));
+            let evicted = announce::evicted(view, subject, action, executed);
+            let told = evicted.into_iter().chain(announce::reclaimed(view, subject, action, executed));
+            told.for_each(|happening| events.tell(happening));
         }
         let (component, node) = names(subject);
         let phase = phase(view, subject);
