@@ -2,33 +2,17 @@
 
 use std::time::Duration;
 
-use lockkeeper::sim::scenarios::{
-    kernel_module as scenario,
-    objects::{self, Object},
+use lockkeeper::sim::{
+    scenarios::{kernel_module as scenario, objects},
+    world::ENGINE,
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, handoff_path, play};
-
-fn claimants(app: &str, replicas: u32) -> Object {
-    objects::deployment("ml", app, replicas, objects::template(app, Some((scenario::RESOURCE, 1)), 2))
-}
-
-fn pods_of(stage: &Stage, app: &str) -> Vec<Value> {
-    let pods = stage.world.api.list("pods");
-    pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == app).map(|pod| (**pod).clone()).collect()
-}
-
-fn running(stage: &Stage, app: &str) -> usize {
-    pods_of(stage, app)
-        .iter()
-        .filter(|pod| pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null())
-        .count()
-}
-
-fn node_of(pod: &Value) -> String {
-    pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned()
-}
+use crate::{
+    pods::{claimants, node_of, pods_of, running},
+    stage::{Stage, handoff_path, play},
+    trace::Trace,
+};
 
 /// A claimant that its budget never lets go, and the node it is on.
 async fn blocked_for_good(stage: &Stage) -> String {
@@ -86,18 +70,19 @@ fn g03_unhealthy_pods_under_a_budget_are_named_and_leave_once_the_policy_lets_th
         let engine = stage.engine();
         stage.release().await;
         stage.ask(&stage.nodes[..1]).await;
-        let named = || {
-            stage
-                .blockers(&stage.nodes[0])
-                .iter()
-                .any(|(kind, text)| kind.starts_with("DisruptionBudget") && text.contains("crashing"))
-        };
-        stage.until("the budget is named", named).await;
+        // Both pods, their state and the arithmetic.
+        let names: Vec<String> =
+            pods_of(&stage, "crashing").iter().map(|pod| format!("ml/{}", pod["metadata"]["name"].as_str().unwrap())).collect();
+        let words = ["needs 1 healthy of 2, has 0, allows 0", "not Ready", "AlwaysAllow", &names[0], &names[1]];
+        stage.names(&stage.nodes[0], "DisruptionBudget", "ml/crashing", &words).await;
         let before = stage.world.api.log().written();
         tokio::time::sleep(Duration::from_secs(120)).await;
         let evictions = stage.world.report().claimants_evicted;
         assert_eq!(evictions, 0);
         assert!(stage.world.api.log().written() - before < 2_000, "it is busy while it waits");
+        let asked = |(client, _, resource): &(String, &'static str, String)| client == ENGINE && resource == "pods/eviction";
+        assert!(stage.world.api.log().requests(asked) <= 20, "it asks more often than every few seconds");
+        assert_eq!(stage.phase(&stage.nodes[0]), "Draining", "it waits, it has not failed");
         // The template pins them to the node, so replacements would come back for ever: take the deployment's wish away too.
         stage.hands.merge("/apis/apps/v1/namespaces/ml/deployments/crashing", &json!({"spec": {"replicas": 0}})).await.unwrap();
         let budget = "/apis/policy/v1/namespaces/ml/poddisruptionbudgets/crashing";
@@ -114,15 +99,16 @@ fn g04_a_node_that_a_budget_blocks_is_skipped_open_and_the_next_one_is_taken() {
         let stage = Stage::new(4, 2).installed().await;
         let stuck = blocked_for_good(&stage).await;
         let free = stage.nodes.iter().find(|node| **node != stuck).unwrap().clone();
-        let engine = stage.engine();
+        let (engine, trace) = (stage.engine(), Trace::of(&stage));
         stage.spec(json!({"rollout": {"blocked": "Skip"}})).await;
         stage.release().await;
         stage.ask(&[stuck.clone(), free.clone()]).await;
         stage.until("the free node is handed over", || stage.runs(&free, "2.0")).await;
         tokio::time::sleep(Duration::from_secs(300)).await;
         assert!(stage.is_open(&stuck) && stage.runs(&stuck, "1.0"), "the blocked node was touched");
-        let blockers = stage.blockers(&stuck);
-        assert!(blockers.iter().any(|(_, text)| text.contains("stuck")), "{blockers:?}");
+        let words = ["needs 1 healthy of 1, has 1, allows 0", "minAvailable: 1", "ml/stuck-"];
+        assert!(stage.named(&stuck, "DisruptionBudgetNever", "ml/stuck", &words), "{:?}", stage.blockers(&stuck));
+        assert!(trace.all("cordon ").iter().all(|line| *line == format!("cordon {free}")) && stage.phase(&stuck) == "Queued");
         stage.clean();
         engine.stop().await;
     });
@@ -168,15 +154,30 @@ fn g07_many_updates_of_the_node_cause_no_second_drain() {
 }
 
 #[test]
-fn g08_the_end_is_an_open_node() {
+fn g08_the_end_of_a_node_that_was_closed_is_an_open_node() {
     play(|| async {
         let stage = Stage::new(8, 1).installed().await;
-        let engine = stage.engine();
+        stage.spec(json!({"drain": {"cordon": "Always"}})).await;
+        let (engine, trace) = (stage.engine(), Trace::of(&stage));
         stage.release().await;
         stage.ask(&stage.nodes).await;
         stage.until("it is done", || stage.is_done(&stage.nodes[0], "2.0")).await;
         assert!(stage.runs(&stage.nodes[0], "2.0"));
+        // Closed once, opened once, and Done only after that.
+        assert_eq!((trace.all("cordon ").len(), trace.all("uncordon ").len()), (1, 1), "{}", trace.lines().join("\n"));
+        trace.in_order(&[
+            "cordon gpu-01",
+            "phase gpu.gpu-01 Uncordoning",
+            "uncordon gpu-01",
+            "free gpu.gpu-01",
+            "phase gpu.gpu-01 Done",
+        ]);
         assert!(stage.node(&stage.nodes[0]).pointer("/metadata/annotations/lockkeeper.dev~1cordon").is_none());
+        assert!(
+            stage.proof(&stage.nodes[0], "Uncordoning").contains("is open"),
+            "{}",
+            stage.proof(&stage.nodes[0], "Uncordoning")
+        );
         stage.clean();
         engine.stop().await;
     });

@@ -44,6 +44,30 @@ fn history(stage: &Stage, node: &str) -> Arc<Mutex<Vec<[Option<String>; 3]>>> {
     seen
 }
 
+/// How many plugin pods there were, Terminating ones included, each time the loader label went off a node.
+fn plugins_at_loader_off(stage: &Stage) -> Arc<Mutex<Vec<usize>>> {
+    let seen: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let is_plugin = |pod: &Value| pod["metadata"]["labels"]["lockkeeper.dev/role"] == "plugin";
+    let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut plugins: std::collections::BTreeSet<String> =
+        stage.world.api.list("pods").iter().filter(|pod| is_plugin(pod)).map(|pod| name(pod)).collect();
+    let told = seen.clone();
+    stage.world.api.log().observe(move |record| {
+        let loader = |node: &Option<Arc<Value>>| {
+            Some(node.as_ref()?["metadata"]["labels"][Role::Loader.key(&scenario::key())].is_string())
+        };
+        match (&*record.stored_as, &record.new) {
+            ("pods", Some(pod)) if is_plugin(pod) => drop(plugins.insert(name(pod))),
+            ("pods", None) => drop(plugins.remove(&record.name)),
+            ("nodes", _) if loader(&record.old) == Some(true) && loader(&record.new) == Some(false) => {
+                told.lock().unwrap().push(plugins.len())
+            }
+            _ => {}
+        }
+    });
+    seen
+}
+
 fn short(history: &[[Option<String>; 3]]) -> Vec<String> {
     history
         .iter()
@@ -54,13 +78,22 @@ fn short(history: &[[Option<String>; 3]]) -> Vec<String> {
 #[test]
 fn g15_labels_alone_move_in_the_one_right_order() {
     play(|| async {
-        let stage = Stage::new(15, 1).installed().await;
+        // A plugin takes nearly all of its grace to stop.
+        let mut options = WorldOptions { kubelets: KubeletOptions::quick(), ..WorldOptions::new(15) };
+        options.kubelets.stop = lockkeeper::sim::actors::Range::millis(9000, 9001);
+        let stage = Stage::with(options, 1).installed().await;
         let (engine, node) = (stage.engine(), stage.nodes[0].clone());
         stage.release().await;
         stage.until("the new version's DaemonSets exist", || stage.world.api.list("daemonsets.apps").len() == 4).await;
-        let history = history(&stage, &node);
+        let (history, plugins) = (history(&stage, &node), plugins_at_loader_off(&stage));
         stage.hands.label_node(&node, &desired(), Some("2.0")).await.unwrap();
+        stage
+            .until("the plugin is terminating", || {
+                stage.named(&node, "PluginPod", "gpu-system/", &["terminating"]) || stage.label(&node, "loader").is_none()
+            })
+            .await;
         stage.until("it runs 2.0", || stage.runs(&node, "2.0") && stage.phase(&node) == "Done").await;
+        assert_eq!(*plugins.lock().unwrap(), [0], "the loader label went while a plugin pod was there");
         let moves = short(&history.lock().unwrap());
         // Loader, plugin, ready: each goes after the one above it, and comes back from the bottom.
         assert_eq!(
@@ -91,7 +124,14 @@ fn by_hand_nobody_is_evicted_and_the_claimant_is_named() {
         let (engine, node) = (stage.engine(), stage.nodes[0].clone());
         stage.release().await;
         stage.hands.label_node(&node, &desired(), Some("2.0")).await.unwrap();
-        stage.until("the claimant is named", || stage.blockers(&node).iter().any(|(kind, _)| kind == "Claimant")).await;
+        let words = [
+            "uses 1 vendor.example/gpu",
+            "closes no node and evicts nobody",
+            "kubectl cordon gpu-01",
+            "evict it yourself",
+            "lockkeeper handoff",
+        ];
+        stage.names(&node, "Claimant", "Pod ml/app-", &words).await;
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert_eq!(stage.label(&node, "loader").as_deref(), Some("1.0"));
         assert!(stage.is_open(&node));
@@ -297,7 +337,7 @@ fn g38_a_plugin_label_that_comes_back_keeps_the_loader() {
         let (engine, node) = (stage.engine(), stage.nodes[0].clone());
         stage.release().await;
         stage.ask(std::slice::from_ref(&node)).await;
-        let plugin = Role::Plugin.key(&scenario::key());
+        let (plugin, history) = (Role::Plugin.key(&scenario::key()), history(&stage, &node));
         for _ in 0..3 {
             stage
                 .until("the plugin label is off", || {
@@ -307,6 +347,12 @@ fn g38_a_plugin_label_that_comes_back_keeps_the_loader() {
             stage.hands.label_node(&node, &plugin, Some("1.0")).await.unwrap();
         }
         stage.until("it is handed over all the same", || stage.runs(&node, "2.0")).await;
+        let moves = short(&history.lock().unwrap());
+        assert!(moves.iter().filter(|move_| move_.starts_with("1.0 1.0")).count() >= 3, "it did not come back: {moves:?}");
+        assert!(
+            !moves.iter().any(|move_| move_.starts_with("- 1.0")),
+            "the loader went while the plugin label was there: {moves:?}"
+        );
         stage.clean();
         engine.stop().await;
     });

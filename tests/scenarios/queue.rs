@@ -7,7 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 use lockkeeper::{
-    engine::picture::Mode,
+    engine::{EngineOptions, picture::Mode, probes::Probes},
     sim::world::{ENGINE, WorldOptions},
 };
 use serde_json::{Value, json};
@@ -63,10 +63,20 @@ fn g05_the_slot_of_a_node_that_is_gone_is_reclaimed() {
         let stage = Stage::new(5, 1).installed().await;
         let slot = json!([{"node": "gpu-99", "nodeUid": "gone", "component": "gpu-system/gpu"}]).to_string();
         stage.hands.merge(LEASE, &json!({"metadata": {"annotations": {"lockkeeper.dev/slots": slot}}})).await.unwrap();
-        let engine = stage.engine();
+        let options = EngineOptions { probes: Probes::announcing(), ..EngineOptions::default() };
+        let engine = stage.engine_with(ENGINE, Mode::Engine, options);
         stage.release().await;
         stage.ask(&stage.nodes).await;
         stage.until("the node is handed over", || stage.runs(&stage.nodes[0], "2.0")).await;
+        let events = stage.world.api.list("events");
+        let told = events.iter().find(|event| event["reason"] == "SlotReclaimed").expect("an Event tells of it");
+        assert!(
+            told["message"]
+                .as_str()
+                .unwrap_or_default()
+                .contains("free the slot of gpu-99 for gpu-system/gpu: the Node does not exist"),
+            "{told}"
+        );
         let lease = stage.hands.get(LEASE).await.unwrap().to_string();
         assert!(!lease.contains("gpu-99"), "{lease}");
         stage.clean();
