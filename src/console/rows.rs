@@ -284,8 +284,7 @@ impl Rows {
             aims: aims(&picture.fleet),
         };
         let names = self.seen.as_ref().and_then(|before| changed(before, &seen));
-        // With most of it different, putting every node in its place one by one would cost more.
-        match names.filter(|names| names.len() <= seen.nodes.len() / 4) {
+        match names {
             Some(names) => self.patch(picture, &names),
             None => self.build(picture),
         }
@@ -393,6 +392,10 @@ fn changed(before: &Seen, now: &Seen) -> Option<BTreeSet<NodeName>> {
         return None;
     }
     let mut names: BTreeSet<NodeName> = changed_nodes(&before.nodes, &now.nodes).into_iter().collect();
+    // With most of it different, putting every node in its place one by one would cost more.
+    if names.len() > now.nodes.len() / 4 + 1 {
+        return None;
+    }
     match (&before.verdicts, &now.verdicts) {
         (Verdicts::Decided(old), Verdicts::Decided(new)) => names.extend(decided_otherwise(old, new)),
         (Verdicts::Listed(old), Verdicts::Listed(new)) => names.extend(listed_otherwise(old, new)),

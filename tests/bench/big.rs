@@ -54,7 +54,7 @@ fn records() -> Vec<Record> {
         slots = slots.slot(&name, "ns/gpu");
     }
     for number in (0..NODES).filter(|number| number % 100 != 0) {
-        records.extend(handoff("ns/gpu", &format!("node-{number:05}")).to("2").records());
+        records.extend(handoff("ns/gpu", &format!("node-{number:05}")).to("2").phase(Phase::Queued, at(-60)).records());
     }
     records.extend(slots.records());
     records
