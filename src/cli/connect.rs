@@ -30,7 +30,7 @@ pub struct Connected {
 /// Connect, and ask the server who it is.
 pub async fn connect(global: &Global, terminal: Terminal) -> Result<Connected, Failure> {
     let (context, config) = config(global, terminal).await?;
-    let server = config.cluster_url.to_string();
+    let server = shown(&config.cluster_url.to_string());
     let namespace = config.default_namespace.clone();
     let client = Client::try_from(config)
         .map_err(|error| Failure::environment(format!("cannot make a client for {context} at {server}: {}", chain(&error))))?;
@@ -111,6 +111,11 @@ fn tuned(mut config: Config) -> Config {
     config
 }
 
+/// A server's address as texts show it: the served demo's token, which is the head of its path, is nobody's to read.
+fn shown(url: &str) -> String {
+    url.split_once("/as/").map_or(url, |(address, _)| address).to_owned()
+}
+
 /// Every cause, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -123,4 +128,15 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_in_an_address_is_not_shown() {
+        assert_eq!(shown("http://127.0.0.1:4711/as/0123456789abcdef"), "http://127.0.0.1:4711");
+        assert_eq!(shown("https://rancher.example/k8s/clusters/c-1"), "https://rancher.example/k8s/clusters/c-1");
+    }
 }

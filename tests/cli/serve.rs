@@ -63,7 +63,7 @@ impl Demo {
         let ran = self.lockkeeper(&["status", "-o", "json"]);
         let status: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
         let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
-        nodes.iter().filter(|node| node.to_string().contains(&format!("\"{version}\""))).count()
+        nodes.iter().filter(|node| node["version"] == version).count()
     }
 
     /// Reads the first line of its result, then ends it with a signal.
@@ -111,6 +111,7 @@ fn it_serves_until_it_is_told_to_stop_and_takes_its_kubeconfig_along() {
     assert!(refused.code != Some(0) && refused.stderr.contains("viewer"), "{refused:?}");
     let looked = demo.lockkeeper(&["--context", "lockkeeper-demo-viewer", "status"]);
     assert_eq!(looked.code, Some(0), "{looked:?}");
+    assert!(!refused.stderr.contains("/as/"), "a token is shown: {refused:?}");
     let stranger = home.path().join("stranger");
     let text = fs::read_to_string(&demo.kubeconfig).unwrap();
     let config: Value = serde_json::from_str(&text).unwrap();
