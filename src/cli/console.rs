@@ -83,3 +83,35 @@ async fn mode(options: &Options, global: &Global, cluster: &Cluster) -> Result<M
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::testing::{Answer, cluster};
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_is_asked_for_runs_or_says_which_verb_is_missing() {
+        let ask = async |may_evict: bool, engine: bool, read_only: bool| {
+            let (cluster, _) = cluster(read_only, move |asked| {
+                let asks = asked.body.pointer("/spec/resourceAttributes");
+                if asks.is_none() {
+                    let names = ["nodecomponents", "nodecomponents/status", "nodehandoffs", "nodehandoffs/status"];
+                    return Answer::Json(200, json!({"resources": names.map(|name| json!({"name": name}))}));
+                }
+                let evicts = asks.is_some_and(|asks| asks["subresource"] == "eviction");
+                Answer::Json(201, json!({"status": {"allowed": may_evict || !evicts}}))
+            });
+            let global = Global { read_only, ..Global::default() };
+            mode(&Options { engine, ..Options::default() }, &global, &cluster).await
+        };
+        assert_eq!(ask(true, true, false).await, Ok(Mode::Engine));
+        assert_eq!(ask(false, false, false).await, Ok(Mode::Intents));
+        assert_eq!(ask(true, false, true).await, Ok(Mode::ReadOnly));
+        let refused = ask(false, true, false).await.unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("create pods/eviction") && !text.contains("patch nodes") && text.contains("--engine"), "{text}");
+        assert_eq!(refused.exit(), Exit::Environment);
+    }
+}
