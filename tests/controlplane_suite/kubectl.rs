@@ -460,7 +460,10 @@ fn kubectl_works_on_the_served_demo() {
         (&["top", "nodes"][..], "Metrics API not available"),
         (&["logs", "-n", "ml", "inference-0"], "the simulated cluster runs no containers: there is no log of a pod"),
         (&["exec", "-n", "ml", "inference-0", "--", "true"], "the simulated cluster runs no containers"),
-        (&["--context", "lockkeeper-demo-viewer", "cordon", "gpu-01"], "User \"viewer\" cannot patch resource \"nodes\""),
+        (
+            &["--context", "lockkeeper-demo-viewer", "label", "node", "gpu-01", "a=b"],
+            "User \"viewer\" cannot patch resource \"nodes\"",
+        ),
     ] {
         let said = kubectl.run(args, "", none);
         assert!(said.code != Some(0) && said.stderr.contains(words), "{args:?}: {said:?}");
