@@ -6,7 +6,7 @@ use super::{Exit, Failure, Global, connect, logging, look::Look, reconcile};
 use crate::{
     cluster::Cluster,
     console::{self, ConsoleOptions, write_log},
-    engine::{Engine, EngineOptions, picture::Mode},
+    engine::{Engine, EngineOptions, picture::Mode, probes::Probes},
 };
 
 /// Options of `lockkeeper` without a subcommand.
@@ -42,7 +42,9 @@ pub async fn run(options: &Options, global: &Global) -> Result<Exit, Failure> {
     let looks = options.look.resolve(connected.context.as_str())?;
     let mode = mode(options, global, &cluster).await?;
     let identity = if mode == Mode::Engine { reconcile::identity(None) } else { EngineOptions::default().identity };
-    let engine = Engine::start(cluster.clone(), EngineOptions { mode, identity, ..EngineOptions::default() });
+    // Whoever acts tells it as Events, as `reconcile` does.
+    let probes = if mode == Mode::Engine { Probes::announcing() } else { Probes::default() };
+    let engine = Engine::start(cluster.clone(), EngineOptions { mode, identity, probes, ..EngineOptions::default() });
     let ended = console::run(ConsoleOptions {
         pictures: engine.pictures(),
         intents: engine.requests(),

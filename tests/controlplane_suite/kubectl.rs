@@ -471,6 +471,16 @@ fn kubectl_works_on_the_served_demo() {
     assert_eq!(kubectl.run(&["--context", "lockkeeper-demo-viewer", "auth", "can-i", "patch", "nodes"], "", none).stdout, "no\n");
     assert_eq!(kubectl.ok(&["--context", "lockkeeper-demo-operator", "auth", "can-i", "create", "nodehandoffs"]), "yes\n");
 
+    // A handoff is asked for from outside; the engine that goes on runs it, and tells so.
+    let handed = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
+        .args(["handoff", "gpu", "gpu-01", "--to", "1.0", "--wait", "--timeout", "90", "--kubeconfig"])
+        .arg(&kubectl.kubeconfig)
+        .output()
+        .expect("the program starts");
+    assert!(handed.status.success(), "{handed:?}");
+    let told = kubectl.ok(&["events", "-n", "gpu-system"]);
+    assert!(told.contains("NodeHandoff/gpu.gpu-01"), "{told}");
+
     // A drain that a budget holds up for a while.
     let pods = kubectl.ok(&["get", "pods", "-n", "ml", "-l", "app=training-1", "-o", "jsonpath={.items[0].spec.nodeName}"]);
     let node = pods.trim().to_owned();

@@ -65,7 +65,7 @@ pub fn run_served(
         let engine = options
             .baseline
             .is_none()
-            .then(|| tokio::spawn(supervisor::keep_running(world.clone(), ENGINE.to_owned(), 1, idle.clone())));
+            .then(|| tokio::spawn(supervisor::keep_telling(world.clone(), ENGINE.to_owned(), 1, idle.clone())));
         stop.await;
         idle.notify_one();
         if let Some(engine) = engine {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     cluster::Cluster,
-    engine::{Engine, EngineOptions, Request, picture::Mode, picture::Picture},
+    engine::{Engine, EngineOptions, Request, picture::Mode, picture::Picture, probes::Probes},
     sim::{
         apiserver::Identity,
         pacer::{self, Speed},
@@ -134,7 +134,9 @@ async fn start_engine(world: &World, mode: Mode, at: Option<&str>) -> Engine {
     };
     // The simulated server always says who it is, sooner or later.
     let cluster = cluster.clone().identified().await.unwrap_or(cluster);
-    Engine::start(cluster, EngineOptions { mode, identity: format!("{name}@demo"), ..EngineOptions::default() })
+    // Who comes from outside looks for Events.
+    let probes = if at.is_some() && mode == Mode::Engine { Probes::announcing() } else { Probes::default() };
+    Engine::start(cluster, EngineOptions { mode, identity: format!("{name}@demo"), probes, ..EngineOptions::default() })
 }
 
 fn world_options(options: &DemoOptions) -> WorldOptions {
