@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     fn tagged(number: u8, wire: u8) -> u8 {
-        number << 3 | wire
+        (number << 3) | wire
     }
 
     fn part(number: u8, bytes: &[u8]) -> Vec<u8> {
