@@ -63,7 +63,8 @@ impl WorldOptions {
             read_only: Vec::new(),
             max_closed: 1,
             modules: BTreeMap::from([(kernel_module::MODULE.to_owned(), kernel_module::key())]),
-            server: Config { seed, log_records: Some(0), ..Config::default() },
+            // A minute or more of any fleet here; whole histories only cost memory.
+            server: Config { seed, log_records: Some(0), history: 4_000, ..Config::default() },
         }
     }
 }

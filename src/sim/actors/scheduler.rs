@@ -96,9 +96,13 @@ impl Scheduler {
         }));
         let scheduler = Arc::downgrade(self);
         self.caches.nodes.on_change(Arc::new(move |old: Option<&Arc<Node>>, new: Option<&Arc<Node>>| {
-            let relevant = |node: &Arc<Node>| (node.metadata.labels.clone(), node.spec.clone(), node.status.allocatable.clone());
+            let same = |old: &Arc<Node>, new: &Arc<Node>| {
+                old.metadata.labels == new.metadata.labels
+                    && old.spec == new.spec
+                    && old.status.allocatable == new.status.allocatable
+            };
             if let (Some(scheduler), Some(node)) = (scheduler.upgrade(), new)
-                && old.map(relevant) != Some(relevant(node))
+                && !old.is_some_and(|old| same(old, node))
             {
                 scheduler.hint(&node.metadata.name);
             }

@@ -242,13 +242,30 @@ impl Faults {
 
     /// Everything at once, often, crashes included, until a time.
     pub fn hostile(seed: u64, client: Option<&str>, until: Duration) -> Self {
-        let mut rules = profile(client, until, HOSTILE);
+        let plan = Self::new(seed, profile(client, until, HOSTILE));
+        plan.with_crashes(client, 20, 3, until)
+    }
+
+    /// Further: this client dies after so many of a thousand writes, at most so often before and so often after it hears the answer.
+    #[must_use]
+    pub fn with_crashes(mut self, client: Option<&str>, permille: u32, times: u64, until: Duration) -> Self {
         for before_response in [true, false] {
-            let mut matcher = Matcher::writes();
-            matcher.client = client.map(str::to_owned);
-            rules.push(Fault::once(matcher, Action::Crash { before_response }).permille(20).times(3).until(until));
+            let matcher = Matcher { client: client.map(str::to_owned), ..Matcher::writes() };
+            let crash = Fault::once(matcher, Action::Crash { before_response });
+            self.rules.push(crash.permille(permille).times(times).until(until));
         }
-        Self::new(seed, rules)
+        self.matched = vec![0; self.rules.len()];
+        self.struck = self.matched.clone();
+        self
+    }
+
+    /// Without any crash.
+    #[must_use]
+    pub fn without_crashes(mut self) -> Self {
+        self.rules.retain(|rule| !matches!(rule.action, Action::Crash { .. }));
+        self.matched = vec![0; self.rules.len()];
+        self.struck = self.matched.clone();
+        self
     }
 
     /// The same without the ends of clients.

@@ -294,7 +294,11 @@ fn shown(call: &Call, selectors: &Selectors, page: &Page) -> Reply {
     } else {
         format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{}\",", call.resource.kind)
     };
-    let mut out = list_head(&kind, &api_version, page, selectors.is_empty(), call.resource.is_custom()).into_bytes();
+    let head = list_head(&kind, &api_version, page, selectors.is_empty(), call.resource.is_custom());
+    // Lists are the largest answers: one allocation each.
+    let size: usize = page.items.iter().map(|stored| stored.json().len() + 1).sum();
+    let mut out = Vec::with_capacity(head.len() + size + 2);
+    out.extend_from_slice(head.as_bytes());
     for (at, stored) in page.items.iter().enumerate() {
         if at > 0 {
             out.push(b',');

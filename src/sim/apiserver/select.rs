@@ -1,5 +1,7 @@
 //! Label and field selectors: the full grammar of the query strings, and matching against stored objects.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::grammar;
@@ -26,18 +28,24 @@ pub struct Selectors {
 
 /// A string at a dotted path; absent is the empty string, booleans as `true` and `false`.
 pub fn field_at(object: &Value, path: &str) -> String {
+    text_at(object, path).into_owned()
+}
+
+/// As [`field_at`]; every object that a list or a watch looks at is asked, so texts are not copied.
+fn text_at<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
     let mut at = object;
     for step in path.split('.').filter(|s| !s.is_empty()) {
         match at.get(step) {
             Some(next) => at = next,
-            None => return String::new(),
+            None => return Cow::Borrowed(""),
         }
     }
     match at {
-        Value::String(text) => text.clone(),
-        Value::Bool(b) => b.to_string(),
-        Value::Number(n) => n.to_string(),
-        _ => String::new(),
+        Value::String(text) => Cow::Borrowed(text),
+        Value::Bool(true) => Cow::Borrowed("true"),
+        Value::Bool(false) => Cow::Borrowed("false"),
+        Value::Number(n) => Cow::Owned(n.to_string()),
+        _ => Cow::Borrowed(""),
     }
 }
 
@@ -138,14 +146,11 @@ impl Selectors {
     pub fn matches(&self, object: &Value) -> bool {
         self.labels.iter().all(|r| r.matches(object))
             && self.fields.iter().all(|(path, value, equal)| {
-                let mut found = field_at(object, path);
+                let mut found = text_at(object, if path == "source" { "source.component" } else { path });
                 if path == "spec.unschedulable" && found.is_empty() {
-                    found.push_str("false");
+                    found = Cow::Borrowed("false");
                 }
-                if path == "source" {
-                    found = field_at(object, "source.component");
-                }
-                (found == *value) == *equal
+                (found == value.as_str()) == *equal
             })
     }
 

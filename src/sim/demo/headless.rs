@@ -191,7 +191,7 @@ type Trouble = tokio::task::JoinHandle<BTreeMap<&'static str, u64>>;
 fn trouble(world: &Arc<World>, nodes: &[String], options: &DemoOptions) -> Vec<Trouble> {
     let times = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     let meddler = |times, labels| {
-        let plan = Plan { seed: options.seed, times, every: Duration::from_secs(40), labels };
+        let plan = Plan { labels, ..Plan::new(options.seed, times) };
         tokio::spawn(meddler::meddle(world.hands("meddler"), nodes.to_vec(), plan))
     };
     match options.faults {

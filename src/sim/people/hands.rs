@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use kube::Client;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::seen::Items;
 use crate::sim::scenarios::objects::Object;
 
 /// The field manager that kubectl uses.
@@ -34,6 +36,16 @@ impl Hands {
 
     /// Sends it until the server says yes, or no for a reason that does not go away; at most about a minute.
     pub async fn send(&self, method: Method, path: &str, content: &str, body: Option<&Value>) -> Result<Value, No> {
+        self.send_for(method, path, content, body).await
+    }
+
+    async fn send_for<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        content: &str,
+        body: Option<&Value>,
+    ) -> Result<T, No> {
         let mut last = (0, String::from("no answer"));
         for attempt in 0..20u32 {
             let separator = if path.contains('?') { '&' } else { '?' };
@@ -46,7 +58,7 @@ impl Hands {
             else {
                 break;
             };
-            match tokio::time::timeout(Duration::from_secs(10), self.client.request::<Value>(request)).await {
+            match tokio::time::timeout(Duration::from_secs(10), self.client.request::<T>(request)).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(kube::Error::Api(status))) => {
                     last = (status.code, status.message.clone());
@@ -83,12 +95,16 @@ impl Hands {
         self.send(Method::GET, path, "application/json", None).await
     }
 
-    pub async fn items(&self, path: &str) -> Result<Vec<Value>, No> {
-        let mut list = self.get(path).await?;
-        match list.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => Ok(items),
-            _ => Ok(Vec::new()),
+    /// One object, or none.
+    pub async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, No> {
+        match self.send_for(Method::GET, path, "application/json", None).await {
+            Err(no) if no.code == 404 => Ok(None),
+            other => other.map(Some),
         }
+    }
+
+    pub async fn items<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, No> {
+        Ok(self.send_for::<Items<T>>(Method::GET, path, "application/json", None).await?.items)
     }
 
     pub async fn merge(&self, path: &str, body: &Value) -> Result<Value, No> {

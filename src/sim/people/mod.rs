@@ -3,3 +3,4 @@
 pub mod hands;
 pub mod meddler;
 pub mod operator;
+pub mod seen;

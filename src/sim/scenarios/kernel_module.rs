@@ -15,52 +15,103 @@ pub const OLD: &str = "1.0";
 pub const NEW: &str = "2.0";
 const POOL: (&str, &str) = ("pool", "gpu");
 
-pub fn key() -> ComponentKey {
-    ComponentKey::new(NAMESPACE, NAME)
+/// A kernel module with its device plugin, handed over as one component. Component, module and pods carry its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Module {
+    pub name: &'static str,
+    pub resource: &'static str,
 }
 
-fn part(name: &str, annotations: Value, mut spec: Value) -> Value {
-    spec["containers"] = json!([{"name": name, "image": format!("gpu-{name}:{}", annotations["sim.lockkeeper.dev/version"].as_str().unwrap_or("1"))}]);
-    json!({"metadata": {"labels": {"app": format!("gpu-{name}")}, "annotations": annotations}, "spec": spec})
+/// The module of the scenario.
+pub const GPU: Module = Module { name: NAME, resource: RESOURCE };
+/// Another one on the same nodes, for runs with two components.
+pub const NIC: Module = Module { name: "nic", resource: "vendor.example/nic" };
+
+impl Module {
+    pub fn key(self) -> ComponentKey {
+        ComponentKey::new(NAMESPACE, self.name)
+    }
+
+    /// The path of its NodeComponent.
+    pub fn path(self) -> String {
+        format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodecomponents/{}", self.name)
+    }
+
+    fn part(self, name: &str, annotations: Value, mut spec: Value) -> Value {
+        let version = annotations["sim.lockkeeper.dev/version"].as_str().unwrap_or("1");
+        let app = format!("{}-{name}", self.name);
+        spec["containers"] = json!([{"name": name, "image": format!("{app}:{version}")}]);
+        json!({"metadata": {"labels": {"app": app}, "annotations": annotations}, "spec": spec})
+    }
+
+    pub fn loader(self, version: &str) -> Value {
+        let annotations = json!({"sim.lockkeeper.dev/behaviour": "loader", "sim.lockkeeper.dev/module": self.name, "sim.lockkeeper.dev/version": version});
+        self.part("loader", annotations, json!({"terminationGracePeriodSeconds": 5}))
+    }
+
+    pub fn device_plugin(self, version: &str) -> Value {
+        let annotations = json!({
+            "sim.lockkeeper.dev/behaviour": "device-plugin", "sim.lockkeeper.dev/module": self.name, "sim.lockkeeper.dev/version": version,
+            "sim.lockkeeper.dev/resource": self.resource, "sim.lockkeeper.dev/devices": DEVICES.to_string(),
+            "sim.lockkeeper.dev/init": "wait-for-module",
+        });
+        let wait = json!([{"name": "wait-for-module", "image": format!("{}-wait:1", self.name)}]);
+        self.part("device-plugin", annotations, json!({"terminationGracePeriodSeconds": 10, "initContainers": wait}))
+    }
+
+    pub fn unload(self, version: &str) -> Value {
+        let annotations = json!({"sim.lockkeeper.dev/behaviour": "unload", "sim.lockkeeper.dev/module": self.name, "sim.lockkeeper.dev/version": version});
+        self.part("unload", annotations, json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 5}))
+    }
+
+    /// `spec.kernelModule` of a version.
+    pub fn kernel_module(self, version: &str) -> Value {
+        json!({
+            "daemonSets": {"loader": self.loader(version), "devicePlugin": self.device_plugin(version), "unload": self.unload(version)},
+            "devices": {"resourceNames": [self.resource]},
+        })
+    }
+
+    /// The NodeComponent's spec at a version; so many nodes at once.
+    pub fn component_spec(self, version: &str, max_unavailable: u32) -> Value {
+        json!({
+            "version": version,
+            "nodeSelector": {POOL.0: POOL.1},
+            "rollout": {"soak": "5s", "maxFailures": 1000, "maxUnavailable": max_unavailable},
+            "drain": {"timeout": "6h"},
+            "kernelModule": self.kernel_module(version),
+        })
+    }
+
+    /// The component at its old version.
+    pub fn component(self, max_unavailable: u32) -> Object {
+        objects::component(NAMESPACE, self.name, self.component_spec(OLD, max_unavailable))
+    }
+}
+
+pub fn key() -> ComponentKey {
+    GPU.key()
+}
+
+/// The NodeComponent's spec at a version, one node at a time.
+pub fn component_spec(version: &str) -> Value {
+    GPU.component_spec(version, 1)
+}
+
+pub fn kernel_module(version: &str) -> Value {
+    GPU.kernel_module(version)
 }
 
 pub fn loader(version: &str) -> Value {
-    let annotations = json!({"sim.lockkeeper.dev/behaviour": "loader", "sim.lockkeeper.dev/module": MODULE, "sim.lockkeeper.dev/version": version});
-    part("loader", annotations, json!({"terminationGracePeriodSeconds": 5}))
+    GPU.loader(version)
 }
 
 pub fn device_plugin(version: &str) -> Value {
-    let annotations = json!({
-        "sim.lockkeeper.dev/behaviour": "device-plugin", "sim.lockkeeper.dev/module": MODULE, "sim.lockkeeper.dev/version": version,
-        "sim.lockkeeper.dev/resource": RESOURCE, "sim.lockkeeper.dev/devices": DEVICES.to_string(),
-        "sim.lockkeeper.dev/init": "wait-for-module",
-    });
-    let wait = json!([{"name": "wait-for-module", "image": "gpu-wait:1"}]);
-    part("device-plugin", annotations, json!({"terminationGracePeriodSeconds": 10, "initContainers": wait}))
+    GPU.device_plugin(version)
 }
 
 pub fn unload(version: &str) -> Value {
-    let annotations = json!({"sim.lockkeeper.dev/behaviour": "unload", "sim.lockkeeper.dev/module": MODULE, "sim.lockkeeper.dev/version": version});
-    part("unload", annotations, json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 5}))
-}
-
-/// `spec.kernelModule` of a version.
-pub fn kernel_module(version: &str) -> Value {
-    json!({
-        "daemonSets": {"loader": loader(version), "devicePlugin": device_plugin(version), "unload": unload(version)},
-        "devices": {"resourceNames": [RESOURCE]},
-    })
-}
-
-/// The NodeComponent's spec at a version.
-pub fn component_spec(version: &str) -> Value {
-    json!({
-        "version": version,
-        "nodeSelector": {POOL.0: POOL.1},
-        "rollout": {"soak": "5s", "maxFailures": 1000},
-        "drain": {"timeout": "6h"},
-        "kernelModule": kernel_module(version),
-    })
+    GPU.unload(version)
 }
 
 /// `gpu-01`, `gpu-02`, …
@@ -80,7 +131,7 @@ pub fn cluster(nodes: usize) -> Vec<Object> {
 
 /// The component at its old version.
 pub fn component() -> Object {
-    objects::component(NAMESPACE, NAME, component_spec(OLD))
+    GPU.component(1)
 }
 
 /// What runs on the fleet: about half of the devices are held, so that what is evicted finds another place.
@@ -115,6 +166,26 @@ pub fn workloads(nodes: usize, pods_per_node: usize) -> Vec<Object> {
     for n in 0..plain.div_ceil(50) {
         let app = format!("web-{}", n + 1);
         objects.push(objects::deployment("web", &app, 50.min(plain - n * 50), objects::template(&app, None, 5)));
+    }
+    objects
+}
+
+/// What runs on the second module: pods that hold one of its devices, and some that hold one of each.
+pub fn workloads_of_both(nodes: usize) -> Vec<Object> {
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    let both = |app: &str| {
+        let mut template = objects::template(app, Some((RESOURCE, 1)), 10);
+        for list in ["requests", "limits"] {
+            template["spec"]["containers"][0]["resources"][list][NIC.resource] = json!("1");
+        }
+        template
+    };
+    let mut objects = Vec::new();
+    for (app, replicas, template) in
+        [("packets", nodes, objects::template("packets", Some((NIC.resource, 1)), 5)), ("stream", 2.min(nodes), both("stream"))]
+    {
+        objects.push(objects::deployment("ml", app, replicas, template));
+        objects.push(objects::budget("ml", app, "maxUnavailable", json!(1)));
     }
     objects
 }
