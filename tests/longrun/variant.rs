@@ -38,7 +38,7 @@ impl Variant {
         let mut dice = Dice::new(seed).fork("variant");
         let number = |dice: &mut Dice, bound: u64| u32::try_from(dice.below(bound)).unwrap_or(0);
         // Mostly several nodes at once: more that happens at the same time, and less waiting in between.
-        let max_unavailable = [1, 2, 2, 3, 3, 3, 4, 4].get(dice.below(8) as usize).copied().unwrap_or(1);
+        let max_unavailable = [1, 2, 3, 3, 4, 4, 4, 4].get(dice.below(8) as usize).copied().unwrap_or(1);
         // What is evicted must find a place on the nodes that stay open.
         let nodes = (4 * max_unavailable).max(6) + number(&mut dice, 4);
         let rounds = 8 + number(&mut dice, 5);

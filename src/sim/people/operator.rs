@@ -210,6 +210,16 @@ impl Order<'_> {
         if deleted && phase != "Held" {
             return false;
         }
+        // A colleague moved the label by hand, and claimants are in the way: an attempt that follows a label evicts nobody. It is called off here,
+        // and asked for as a handoff once it has ended.
+        if phase == "StoppingPlugin"
+            && handoff.status.run.as_ref().is_some_and(|run| run.by_label)
+            && handoff.status.blockers.as_ref().is_some_and(|blockers| blockers.to_string().contains("\"Claimant\""))
+            && handoff.spec.action != "Abort"
+        {
+            let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version}, "spec": {"action": "Abort"}});
+            return hands.merge(&self.handoff_path(node), &body).await.is_ok();
+        }
         let other_target = handoff.spec.version != self.version;
         let ended = matches!(phase, "Failed" | "Aborted") || (phase == "Done" && other_target);
         // Someone gave it another target, or took the version away: ours is the order that counts here.

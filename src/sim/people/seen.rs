@@ -59,6 +59,13 @@ pub struct HandoffStatus {
     pub phase: String,
     pub reason: Option<Value>,
     pub blockers: Option<Value>,
+    pub run: Option<Run>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Run {
+    pub by_label: bool,
 }
 
 /// A list's items.
