@@ -16,6 +16,9 @@ pub struct Arguments {
     /// Go on with further seeds until so many handoffs are done
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub handoffs: Option<u64>,
+    /// Begin no further seed after so many minutes of real time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub minutes: Option<u64>,
     /// Only these seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub seeds: Option<Seeds>,
@@ -115,7 +118,7 @@ impl Arguments {
         if !wanted || skipped || libtest.ignored {
             return Err(ExitCode::SUCCESS);
         }
-        if arguments.handoffs.is_none() && arguments.seeds.is_none() {
+        if arguments.handoffs.is_none() && arguments.seeds.is_none() && arguments.minutes.is_none() {
             arguments.seeds = Some(QUICK);
             arguments.rounds = arguments.rounds.or(Some(1));
         }

@@ -120,6 +120,9 @@ impl Run<'_> {
         let mut said = Instant::now();
         while !done() {
             std::thread::sleep(Duration::from_millis(200));
+            if self.arguments.minutes.is_some_and(|minutes| began.elapsed() >= Duration::from_secs(60 * minutes)) {
+                self.stop.store(true, Ordering::Relaxed);
+            }
             if said.elapsed() >= SAY {
                 said = Instant::now();
                 println!("{}", self.total().progress(began.elapsed()));
