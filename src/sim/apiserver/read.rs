@@ -157,7 +157,7 @@ fn page(state: &State, call: &Call, selectors: &Selectors, fault: &ReadFault) ->
             Ok(Page { rv, items, more, keep })
         }
         None => {
-            let by_node = match selectors.required("spec.nodeName") {
+            let by_node = match selectors.demanded("spec.nodeName") {
                 Some(node) if call.resource.is_pod() => Some(table.by_node.get(node)),
                 _ => None,
             };

@@ -154,9 +154,14 @@ impl Selectors {
             })
     }
 
-    /// The value that `path=value` demands, so that an index can be used; an empty one (pods without a node) is in no index.
+    /// The value that `path=value` demands, so that an index can be used; not an empty one, which watches have no slot for.
     pub fn required(&self, path: &str) -> Option<&str> {
-        self.fields.iter().find(|(p, v, equal)| *equal && p == path && !v.is_empty()).map(|(_, v, _)| v.as_str())
+        self.demanded(path).filter(|value| !value.is_empty())
+    }
+
+    /// As [`Selectors::required`], also an empty one: what has no such field.
+    pub fn demanded(&self, path: &str) -> Option<&str> {
+        self.fields.iter().find(|(p, _, equal)| *equal && p == path).map(|(_, v, _)| v.as_str())
     }
 }
 

@@ -129,7 +129,7 @@ pub fn set_revision(value: &mut Value, rv: u64) {
 #[derive(Debug, Default)]
 pub struct Table {
     pub objects: BTreeMap<Key, Arc<Stored>>,
-    /// Pods by `spec.nodeName`; empty for other tables.
+    /// Pods by `spec.nodeName`, those without a node under the empty name; empty for other tables.
     pub by_node: BTreeMap<String, BTreeSet<Key>>,
     pub history: VecDeque<Arc<Event>>,
     /// Revisions up to this one are compacted away.
@@ -157,19 +157,19 @@ impl Table {
             None => self.objects.remove(&key),
         };
         if indexed {
-            let before = old.as_ref().and_then(|s| node_name(&s.value));
-            let after = new.as_ref().and_then(|s| node_name(&s.value));
+            let node = |pod: &Option<Arc<Stored>>| pod.as_ref().map(|s| node_name(&s.value).unwrap_or_default().to_owned());
+            let (before, after) = (node(&old), node(&new));
             if before != after {
                 if let Some(node) = before
-                    && let Some(set) = self.by_node.get_mut(node)
+                    && let Some(set) = self.by_node.get_mut(&node)
                 {
                     set.remove(&key);
                     if set.is_empty() {
-                        self.by_node.remove(node);
+                        self.by_node.remove(&node);
                     }
                 }
                 if let Some(node) = after {
-                    self.by_node.entry(node.to_owned()).or_default().insert(key.clone());
+                    self.by_node.entry(node).or_default().insert(key.clone());
                 }
             }
         }

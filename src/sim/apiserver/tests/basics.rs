@@ -247,3 +247,25 @@ async fn what_nobody_owned_is_not_tracked() {
     // As on a real server: an object without managedFields gets none from an update.
     assert_eq!(after.metadata.managed_fields, None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_without_a_node_are_listed_as_such_until_they_are_bound() {
+    let api = server();
+    let client = api.client(&Identity::new("t"));
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    for (name, node) in [("a", ""), ("b", "n1"), ("c", "")] {
+        pods.create(&PostParams::default(), &pod(name, node)).await.unwrap();
+    }
+    let on = async |node: &str| {
+        let list = pods.list(&ListParams::default().fields(&format!("spec.nodeName={node}"))).await.unwrap();
+        list.items.into_iter().filter_map(|pod| pod.metadata.name).collect::<Vec<_>>()
+    };
+    assert_eq!(on("").await, ["a", "c"]);
+    let binding =
+        json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}});
+    let (code, _) = raw(&client, "POST", "/api/v1/namespaces/default/pods/a/binding", "application/json", &binding).await;
+    assert_eq!(code, 201);
+    assert_eq!((on("").await, on("n1").await), (vec!["c".to_owned()], vec!["a".to_owned(), "b".to_owned()]));
+    pods.delete("c", &DeleteParams::default().grace_period(0)).await.unwrap();
+    assert!(on("").await.is_empty());
+}
