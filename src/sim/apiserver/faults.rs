@@ -259,15 +259,6 @@ impl Faults {
         self
     }
 
-    /// Without any crash.
-    #[must_use]
-    pub fn without_crashes(mut self) -> Self {
-        self.rules.retain(|rule| !matches!(rule.action, Action::Crash { .. }));
-        self.matched = vec![0; self.rules.len()];
-        self.struck = self.matched.clone();
-        self
-    }
-
     /// The same without the ends of clients.
     #[must_use]
     pub fn without_crashes(mut self) -> Self {
