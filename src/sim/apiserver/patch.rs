@@ -279,7 +279,7 @@ mod tests {
             "spec": {"tolerations": [{"key": "y"}]},
         });
         let out = strategic(&pods(), object, &patch).unwrap();
-        assert_eq!(out["metadata"]["finalizers"], json!(["b", "c"]));
+        assert_eq!(out["metadata"]["finalizers"], json!(["c", "b"]));
         assert_eq!(out["spec"]["tolerations"], json!([{"key": "y"}]));
     }
 
