@@ -200,8 +200,9 @@ async fn duel(seed: u64, count: usize, watch: Watch) -> Tally {
     tally
 }
 
-fn duels(count: usize, watch: Watch) {
-    let seeds = std::env::var("DUEL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+/// DUEL_SEEDS: that many instead; DUEL_SEED: from there on.
+fn duels(count: usize, watch: Watch, seeds: u64) {
+    let seeds = std::env::var("DUEL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(seeds);
     let first = std::env::var("DUEL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1u64);
     let mut sum = Tally::default();
     for seed in first..first + seeds {
@@ -215,15 +216,15 @@ fn duels(count: usize, watch: Watch) {
 
 #[test]
 fn two_engines_one_stopped_at_random() {
-    duels(2, Watch::Right);
+    duels(2, Watch::Right, 20);
 }
 
 #[test]
 fn three_engines_one_stopped_at_random() {
-    duels(3, Watch::Right);
+    duels(3, Watch::Right, 15);
 }
 
 #[test]
 fn two_engines_one_stopped_together_with_its_clock() {
-    duels(2, Watch::StoodStill);
+    duels(2, Watch::StoodStill, 15);
 }

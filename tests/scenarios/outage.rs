@@ -129,7 +129,7 @@ async fn outages(seed: u64, outage: Outage) -> Tally {
 }
 
 fn many(outage: Outage) {
-    let seeds: u64 = std::env::var("OUTAGE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
+    let seeds: u64 = std::env::var("OUTAGE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
     let mut sum = Tally::default();
     for seed in 1..=seeds {
         let mut tally = Tally::default();

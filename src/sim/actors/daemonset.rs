@@ -228,11 +228,14 @@ impl DaemonSets {
 
     async fn collect_revisions(&self, set: &DaemonSet, owned: &[Arc<ControllerRevision>], current: &str) -> kube::Result<()> {
         let limit = set.spec.revision_history_limit.unwrap_or(10);
+        let is_current = |r: &Arc<ControllerRevision>| r.metadata.labels.get(HASH).is_some_and(|hash| hash == current);
+        let excess = owned.iter().filter(|r| !is_current(r)).count().saturating_sub(limit);
+        if excess == 0 {
+            return Ok(());
+        }
         let pods = self.caches.pods.indexed(BY_OWNER, &set.metadata.uid);
         let live: BTreeSet<&str> =
             pods.iter().filter_map(|pod| pod.metadata.labels.get(HASH)).map(String::as_str).chain([current]).collect();
-        let is_current = |r: &Arc<ControllerRevision>| r.metadata.labels.get(HASH).is_some_and(|hash| hash == current);
-        let excess = owned.iter().filter(|r| !is_current(r)).count().saturating_sub(limit);
         let mut old: Vec<_> =
             owned.iter().filter(|r| r.metadata.labels.get(HASH).is_none_or(|hash| !live.contains(hash.as_str()))).collect();
         old.sort_by_key(|revision| revision.revision);
