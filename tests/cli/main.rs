@@ -5,6 +5,7 @@ mod cluster;
 mod help;
 mod pipes;
 mod reconcile;
+mod rights;
 mod run;
 mod serve;
 mod served;
