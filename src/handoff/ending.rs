@@ -338,13 +338,24 @@ pub(super) fn open_node(f: &Facts<'_>) -> Verdict {
 /// A person leaves the node as it is: the cordon, if there is one, is theirs from now on.
 fn leave(f: &Facts<'_>) -> Option<Verdict> {
     let why = format!("{} is left as it is by a person: its cordon is theirs now", f.node.name);
-    let edit = NodeEdit::new(f).unmark();
+    // What the labels ask for is still being put right: that needs the mark, and for each of its writes the slot. Taken off or freed under
+    // it, both would only come again.
+    let stopped = |blocker: &Blocker| matches!(blocker.kind, BlockerKind::HandoffFailed | BlockerKind::HandoffHeld);
+    let (mends, acts) = match interlock::step(f, &Order::label(f)) {
+        Some(Step { effect: Effect::Act(_), .. }) => (true, true),
+        Some(Step { effect: Effect::Wait { blockers, .. }, .. }) => (!blockers.iter().any(stopped), false),
+        None => (false, false),
+    };
+    let edit = if mends { NodeEdit::new(f) } else { NodeEdit::new(f).unmark() };
     let edit = match cordon::state(f) {
         Cordon::Ours | Cordon::Lifted | Cordon::Foreign { stale: true } => edit.leave_cordon(false),
         _ => edit,
     };
     if f.record().is_some() && !edit.is_empty() {
         return Some(act(edit.fresh(why)));
+    }
+    if acts {
+        return None;
     }
     release(f, "left as it is by a person").or_else(|| drop_finalizer(f))
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::api::{
     Phase, Version,
     component::UnloadBy,
-    handoff::{BY_INSTALL, BY_ROLLOUT, Run, RunPolicy},
+    handoff::{BY_INSTALL, BY_LABEL, BY_ROLLOUT, Run, RunPolicy},
     keys::{DesiredBy, FINALIZER, Loaded, Role},
 };
 
@@ -62,9 +62,14 @@ fn made_again(f: &Facts<'_>) -> Option<Verdict> {
     let labels = &f.occupancy.labels;
     let copy = status.copy.clone().unwrap_or_default();
     let loaded: Option<Loaded> = copy.loaded.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let desired = copy.desired.as_deref().map(Version::from);
+    // A label that a person moved is an order already, though no attempt has copied it: what was asked for by it counts.
+    let waiting = status.phase == Phase::Queued || ending::is_due_again(f);
+    let ordered = f.spec().filter(|spec| waiting && spec.requested_by == BY_LABEL);
+    let desired = ordered.map_or(copy.desired.as_deref(), |spec| spec.version.as_deref()).map(Version::from);
     let mut edit = NodeEdit::new(f);
-    if labels.desired.is_none() && desired.is_some() {
+    // Both come in one patch: where the record is there, somebody has taken the label off since.
+    let bare = labels.loaded.is_none() || loaded.is_none();
+    if labels.desired.is_none() && desired.is_some() && bare {
         edit = edit.label(Role::Desired, desired.as_ref());
     }
     if labels.loaded.is_none() && loaded.is_some() {

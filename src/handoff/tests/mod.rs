@@ -1,5 +1,6 @@
 //! Whole stories on the pure functions: a toy cluster, the interlock's mutants by name, tables, and properties.
 
+mod found;
 pub(crate) mod incremental;
 mod mutants;
 mod props;

@@ -1,0 +1,59 @@
+//! What the model check found: each a story that went wrong until its fix.
+
+use super::world::*;
+use crate::{
+    api::{Phase, handoff::HandoffAction, keys::Role},
+    fleet::build::*,
+};
+
+#[test]
+fn a_node_left_as_it_is_while_its_new_version_comes_is_not_written_for_ever() {
+    for broken_loader in [false, true] {
+        let mut world = World::new(&["n1"]);
+        world.claimant("shop/train-0", "n1");
+        world.ask("n1", "2");
+        world.until("loader label on", |world| world.label("n1", Role::Loader).as_deref() == Some("2"));
+        world.broken_loader = broken_loader;
+        world.abort("n1");
+        world.until_phase("n1", Phase::Held);
+        world.spec("n1", |spec| spec.action = HandoffAction::Leave);
+        world.until_phase("n1", Phase::Aborted);
+        world.ticks(60);
+        world.at_rest();
+        assert!(world.lease.slots.is_empty(), "{broken_loader}: the slot is freed");
+        assert!(world.nodes["n1"].unschedulable, "{broken_loader}: the cordon is theirs");
+        assert!(!world.nodes["n1"].annotations.contains_key(crate::api::keys::CORDON), "{broken_loader}");
+        // What the label says comes all the same, as far as it can.
+        assert_eq!(world.label("n1", Role::Plugin).as_deref(), (!broken_loader).then_some("2"));
+    }
+}
+
+#[test]
+fn a_label_that_was_followed_already_outlives_the_node_it_was_on() {
+    let mut world = World::new(&["n1"]);
+    world.ask("n1", "2");
+    world.until_phase("n1", Phase::Done);
+    world.at_rest();
+    world.edit_label("n1", Role::Desired, Some("1"));
+    world.until("written down", |world| world.handoff("n1").spec.as_ref().is_ok_and(|spec| spec.version.as_deref() == Some("1")));
+    world.make_again("n1");
+    world.until("the person's order is followed", |world| world.runs("n1", "1"));
+}
+
+#[test]
+fn a_label_taken_off_after_it_was_given_back_stays_off() {
+    let mut world = World::new(&["n1"]);
+    world.ask("n1", "2");
+    world.until_phase("n1", Phase::Done);
+    world.at_rest();
+    world.make_again("n1");
+    world.tick();
+    assert_eq!(world.label("n1", Role::Desired).as_deref(), Some("2"), "given back");
+    world.edit_label("n1", Role::Desired, None);
+    for _ in 0..60 {
+        world.tick();
+        assert_eq!(world.label("n1", Role::Desired), None);
+    }
+    world.until_phase("n1", Phase::Held);
+    assert_eq!(world.kernel["n1"], None, "out of service, as asked");
+}
