@@ -36,7 +36,11 @@ fn show(name: &str, outcome: &Outcome) {
 }
 
 fn holds(name: &'static str, starts: Vec<state::State>) {
-    let outcome = explore(Scope { starts, mistake: None, only: |_| true });
+    holds_under(name, starts, |_| true);
+}
+
+fn holds_under(name: &'static str, starts: Vec<state::State>, only: fn(&Step) -> bool) {
+    let outcome = explore(Scope { starts, mistake: None, only });
     show(name, &outcome);
     assert!(outcome.faults.is_empty(), "{name}: {}", outcome.faults[0]);
 }
@@ -81,6 +85,12 @@ fn holds_on_one_node_between_people_and_faults() {
 fn holds_on_two_nodes() {
     let all = if is_full() { left(1, 1, 1, 0) } else { left(0, 0, 0, 1) };
     holds("two nodes", vec![start(2, 2, all)]);
+}
+
+#[test]
+fn holds_when_writes_are_late_and_the_lease_moves() {
+    let starts = vec![start(1, 1, left(0, 2, 2, 0)), start(1, 0, left(0, 2, 2, 0))];
+    holds_under("one node, late writes", starts, LATE);
 }
 
 const LATE: fn(&Step) -> bool = |step| matches!(step, Step::Delays(_) | Step::Takeover);

@@ -1,10 +1,7 @@
 //! What the model check found: each a story that went wrong until its fix.
 
 use super::world::*;
-use crate::{
-    api::{Phase, handoff::HandoffAction, keys::Role},
-    fleet::build::*,
-};
+use crate::api::{Phase, handoff::HandoffAction, keys::Role};
 
 #[test]
 fn a_node_left_as_it_is_while_its_new_version_comes_is_not_written_for_ever() {

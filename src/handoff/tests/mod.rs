@@ -5,5 +5,6 @@ pub(crate) mod incremental;
 mod mutants;
 mod props;
 mod stories;
+mod survivors;
 mod tables;
 mod world;

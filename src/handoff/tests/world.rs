@@ -390,8 +390,23 @@ impl World {
         assert!(!needs || action.evidence != Evidence::Watched, "on watched facts: {}", action.why);
     }
 
+    /// Every write names what it was decided on: the object's UID, its resourceVersion.
+    fn named(action: &Action) {
+        let versions = match &action.op {
+            Op::PatchNode(patch) => vec![patch.uid.as_str(), &*patch.resource_version],
+            Op::PutHandoffStatus { of, .. } | Op::PatchHandoffSpec { of, .. } | Op::SetHandoffFinalizer { of, .. } => {
+                vec![of.uid.as_str(), &*of.resource_version]
+            }
+            Op::Evict { pods, .. } => pods.iter().map(|pod| pod.uid.as_str()).collect(),
+            Op::DeletePod(pod) => vec![pod.uid.as_str()],
+            _ => Vec::new(),
+        };
+        assert!(versions.iter().all(|text| !text.is_empty()), "without a precondition: {}", action.why);
+    }
+
     pub fn apply(&mut self, action: &Action) {
         self.writes += 1;
+        Self::named(action);
         match &action.op {
             Op::PatchNode(patch) => self.patch(patch.node.as_str(), &patch.changes),
             Op::Evict { pods, .. } => {
