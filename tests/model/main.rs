@@ -25,10 +25,17 @@ fn is_full() -> bool {
     std::env::var("LOCKKEEPER_MODEL").is_ok_and(|size| size == "full")
 }
 
+/// To the terminal itself: also a run that passes says how much it has seen.
 fn show(name: &str, outcome: &Outcome) {
-    println!(
+    use std::io::Write;
+    let _ = writeln!(
+        std::io::stderr(),
         "{name}: {} states, {} unique, depth {}, {} different sights, {:.1} s",
-        outcome.states, outcome.unique, outcome.depth, outcome.looks, outcome.seconds
+        outcome.states,
+        outcome.unique,
+        outcome.depth,
+        outcome.looks,
+        outcome.seconds
     );
     for fault in &outcome.faults {
         println!("{fault}\nas a story for the simulator:\n{}", story::of(fault));

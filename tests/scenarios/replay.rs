@@ -36,8 +36,8 @@ async fn replay(story: &str) -> Vec<String> {
     let writes = Arc::new(AtomicU64::new(0));
     let counted = writes.clone();
     stage.world.api.log().observe(move |record| {
-        let ours = record.user == ENGINE;
-        if ours && ["nodes", "pods", "pods/eviction"].contains(&record.resource.as_str())
+        let ours = &*record.user == ENGINE;
+        if ours && ["nodes", "pods", "pods/eviction"].contains(&&*record.resource)
             || ours && record.resource.starts_with("nodehandoffs")
         {
             counted.fetch_add(1, Ordering::Relaxed);
