@@ -155,6 +155,7 @@ fn replay_a_story() {
 
 /// What the model check found, played on the simulated cluster: the engine comes to rest, and nothing is broken.
 #[test]
+#[ignore = "by hand: each story plays an hour of the simulated cluster, and was not yet timed"]
 fn stories_of_the_model_check_end_well() {
     let stories = [
         r#"{"start":"asked","expect":"L1"}
