@@ -26,12 +26,8 @@ pub struct Selectors {
     fields: Vec<(String, String, bool)>,
 }
 
-/// A string at a dotted path; absent is the empty string, booleans as `true` and `false`.
-pub fn field_at(object: &Value, path: &str) -> String {
-    text_at(object, path).into_owned()
-}
-
-/// As [`field_at`]; every object that a list or a watch looks at is asked, so texts are not copied.
+/// A string at a dotted path; absent is the empty string, booleans as `true` and `false`. Every object that a list or a watch looks at is asked, so
+/// texts are not copied.
 fn text_at<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
     let mut at = object;
     for step in path.split('.').filter(|s| !s.is_empty()) {

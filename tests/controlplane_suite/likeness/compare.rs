@@ -149,10 +149,12 @@ impl Known {
     }
 }
 
-/// The ids in the first column of the table of `docs/simulator.md`.
+/// The ids in the first column of the table of `docs/simulator.md` whose head begins with `id`.
 pub fn documented() -> BTreeSet<String> {
     super::data("../../../docs/simulator.md")
         .lines()
+        .skip_while(|line| !line.starts_with("| id |"))
+        .take_while(|line| line.starts_with('|'))
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(id, _)| id.to_owned())
         .collect()
