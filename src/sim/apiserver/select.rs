@@ -102,8 +102,8 @@ fn supported_fields(resource: &Resource) -> &'static [&'static str] {
 
 impl Selectors {
     pub fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, Refusal> {
-        let mut out = Self::default();
-        out.labels = grammar::parse(labels).map_err(Refusal::bad_request)?;
+        let labels = grammar::parse(labels).map_err(Refusal::bad_request)?;
+        let mut out = Self { labels, ..Self::default() };
         for term in fields.split(',').map(str::trim).filter(|t| !t.is_empty()) {
             let (path, value, equal) = if let Some((p, v)) = term.split_once("!=") {
                 (p, v, false)

@@ -47,7 +47,7 @@ pub fn age(then: &str, now: Timestamp) -> String {
     };
     match seconds {
         ..-1 => "<invalid>".into(),
-        ..0 => "0s".into(),
+        -1 => "0s".into(),
         0..120 => format!("{seconds}s"),
         120..600 => both(minutes, 'm', seconds % 60, 's'),
         600..10_800 => format!("{minutes}m"),
