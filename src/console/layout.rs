@@ -8,7 +8,7 @@ pub const FLOOR: (u16, u16) = (60, 15);
 /// What fits. Ordered: a later one shows all that an earlier one does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
-    /// Below the floor: a notice. Keys still work.
+    /// Below the floor: a notice, and keys that leave. Nothing is chosen or confirmed unseen.
     TooSmall,
     /// From 60x15: the list, and a header of one line.
     List,

@@ -6,6 +6,7 @@ use super::{
     command::{Command, Scope},
     effect::{Effect, ExitReason},
     keymap::{Chord, Meaning},
+    layout::{self, Tier},
     messages::Level,
     model::{Frozen, Model},
     msg::Msg,
@@ -18,6 +19,8 @@ use crate::engine::{intent::IntentOutcome, picture::Picture};
 pub fn update(model: &mut Model, msg: Msg) -> Vec<Effect> {
     match msg {
         Msg::Key(key) if key.kind == KeyEventKind::Release => Vec::new(),
+        Msg::Key(key) if is_too_small(model) => on_unseen_key(model, key),
+        Msg::Paste(_) | Msg::Scroll(_) if is_too_small(model) => Vec::new(),
         Msg::Key(key) => on_key(model, key),
         Msg::Paste(text) => on_paste(model, &text),
         Msg::Scroll(rows) => {
@@ -165,6 +168,32 @@ fn passes_input(key: &KeyEvent) -> bool {
         KeyCode::Esc | KeyCode::Enter | KeyCode::Tab | KeyCode::BackTab => true,
         KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => true,
         _ => false,
+    }
+}
+
+fn is_too_small(model: &Model) -> bool {
+    layout::tier(model.size.0, model.size.1) == Tier::TooSmall
+}
+
+/// Where nothing but a notice is shown, nothing is chosen or confirmed: keys leave the console, and that is all they do.
+fn on_unseen_key(model: &mut Model, key: KeyEvent) -> Vec<Effect> {
+    let chord = Chord::from(key);
+    let interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    let meaning = match model.keymap.lookup(&[Scope::Global], &[chord]) {
+        Meaning::Run(command) => Some(command),
+        _ => None,
+    };
+    model.pending.clear();
+    if interrupt || meaning == Some(Command::Interrupt) {
+        return self::interrupt(model);
+    }
+    model.interrupted = None;
+    match meaning {
+        // The dialog that asks could not be seen. Handoffs go on without the console, or when an engine runs again.
+        Some(Command::Quit) => vec![Effect::Quit(ExitReason::Quit)],
+        Some(Command::Suspend) => vec![Effect::Suspend],
+        Some(Command::Redraw) => vec![Effect::Redraw],
+        _ => Vec::new(),
     }
 }
 

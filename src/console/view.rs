@@ -60,7 +60,8 @@ pub fn draw(model: &mut Model, buf: &mut Buffer) {
 fn too_small(model: &Model, pen: &mut Pen<'_>) {
     let (width, height) = layout::FLOOR;
     let area = pen.area();
-    let text = format!("too small: {width}x{height} needed, {}x{} here; q quits", area.width, area.height);
+    let quit = if model.interrupted.is_some() { "ctrl-c once more quits" } else { "q quits" };
+    let text = format!("too small: {width}x{height} needed, {}x{} here; {quit}", area.width, area.height);
     for (y, line) in format::wrap(&text, usize::from(area.width.max(1))).iter().enumerate() {
         let Ok(y) = u16::try_from(y) else { break };
         pen.line(y).text(0, area.width, line, model.style(Role::Warn));
