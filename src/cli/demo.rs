@@ -100,8 +100,23 @@ impl Demo {
     }
 }
 
+/// The demo has no cluster but its own, and without the console it is there to write.
+fn contradiction(headless: bool, global: &Global) -> Option<&'static str> {
+    match global {
+        Global { context: Some(_), .. } => Some("--context has no meaning for the demo: it runs on a cluster of its own"),
+        Global { kubeconfig: Some(_), .. } => Some("--kubeconfig has no meaning for the demo: it runs on a cluster of its own"),
+        Global { read_only: true, .. } if headless => {
+            Some("--read-only has no meaning for a headless demo: it hands nodes over on a cluster of its own")
+        }
+        _ => None,
+    }
+}
+
 pub fn run(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
     let headless_run = demo.is_headless();
+    if let Some(why) = contradiction(headless_run, global) {
+        return Err(Failure::usage(why.to_owned()));
+    }
     let door = demo.serve.open(headless_run)?;
     match (headless_run, door) {
         (true, None) => headless(demo),
@@ -223,7 +238,7 @@ fn told(demo: &Demo, summary: &Summary, findings: &Findings) -> String {
         summary.faults,
         summary.retries,
     );
-    for (kind, times) in &findings.faults {
+    for (kind, times) in findings.faults.iter().filter(|(_, times)| **times > 0) {
         said.push_str(&format!("  {times:>6} {}\n", text::plain(kind)));
     }
     said

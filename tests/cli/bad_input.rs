@@ -84,6 +84,11 @@ fn a_kubeconfig_that_cannot_be_used() {
     let contexts = file("contexts", &kubeconfig("https://127.0.0.1:1"));
     let no_current = file("no-current", &kubeconfig("https://127.0.0.1:1").replace("current-context: lab", ""));
     let no_cluster = file("no-cluster", &kubeconfig("https://127.0.0.1:1").replace("cluster: here", "cluster: there"));
+    let no_user = file("no-user", &kubeconfig("https://127.0.0.1:1").replace("user: me}}", "user: her}}"));
+    let socks = file(
+        "socks",
+        &kubeconfig("https://127.0.0.1:1").replace("https://127.0.0.1:1", "https://127.0.0.1:1, proxy-url: socks5://p:1"),
+    );
     let no_url = file("no-url", &kubeconfig("").replace("server: ", "insecure-skip-tls-verify: true"));
     let bad_url = file("bad-url", &kubeconfig("not a url"));
     let bad_ca = file(
@@ -107,7 +112,9 @@ fn a_kubeconfig_that_cannot_be_used() {
             ("a binary", with(&binary, &[]), &["binary"]),
             ("an unknown context", with(&contexts, &["--context", "prod"]), &["\"prod\"", "lab, spare"]),
             ("no current context", with(&no_current, &[]), &["no-current", "--context", "lab, spare"]),
-            ("a context of no cluster", with(&no_cluster, &[]), &["\"lab\"", "no-cluster"]),
+            ("a context of no cluster", with(&no_cluster, &[]), &["\"lab\"", "no-cluster", "cluster \"there\""]),
+            ("a context of no user", with(&no_user, &[]), &["\"lab\"", "no-user", "user \"her\"", "not there"]),
+            ("a SOCKS proxy", with(&socks, &[]), &["\"lab\"", "SOCKS proxy"]),
             ("a cluster without a URL", with(&no_url, &[]), &["\"lab\"", "url"]),
             ("a URL that is none", with(&bad_url, &[]), &["\"lab\"", "bad-url"]),
             ("a certificate that is not there", with(&bad_ca, &[]), &["lab", "/no/such/ca"]),
@@ -120,6 +127,25 @@ fn a_kubeconfig_that_cannot_be_used() {
     refused(home.path(), ("none to look for a context in", vec!["status", "--context", "lab"], &["lab", "--kubeconfig"]));
     let ran = ran(command(home.path()).arg("status").env("KUBECONFIG", "/no/such").output().unwrap());
     assert!(ran.code == Some(2) && ran.stderr.contains("KUBECONFIG=/no/such"), "{ran:?}");
+    // Of several files, those that are not there are left out.
+    let several = format!("/no/such:{contexts}");
+    let ran = self::ran(command(home.path()).arg("status").env("KUBECONFIG", &several).output().unwrap());
+    assert!(ran.code == Some(2) && ran.stderr.contains("cannot reach the cluster of context lab"), "{ran:?}");
+    let plugin = kubeconfig("https://127.0.0.1:1").replace(
+        "user: {",
+        "user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, interactiveMode: Never}, ",
+    );
+    let plugin = file("plugin", &plugin);
+    refused(home.path(), ("a plugin that is not there", vec!["status", "--kubeconfig", &plugin], &["\"no-such-plugin\"", "lab"]));
+}
+
+#[test]
+fn the_demo_names_options_that_it_cannot_follow() {
+    let home = tempfile::tempdir().unwrap();
+    for (option, value) in [("--read-only", None), ("--context", Some("lab")), ("--kubeconfig", Some("/no/such"))] {
+        let args = ["demo", "--headless", option].into_iter().chain(value).collect();
+        refused(home.path(), (option, args, &[option, "demo"]));
+    }
 }
 
 #[test]
