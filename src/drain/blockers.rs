@@ -16,7 +16,10 @@ use crate::{
         records::{Deletion, PodRecord},
         view::{ClaimReason, Claimant, Incoming, IncomingReason},
     },
-    handoff::verdict::{Blocker, BlockerKind, ObjectRef},
+    handoff::{
+        patch::whole_seconds,
+        verdict::{Blocker, BlockerKind, ObjectRef},
+    },
 };
 
 /// What a kubelet may need beyond the grace period before a pod counts as stuck.
@@ -31,7 +34,8 @@ pub(super) fn all(drain: &Drain<'_>, awaited: &[&Placed<'_>], throttled: Option<
             object: pod_object(&attempt.pod.key),
             message: format!(
                 "the API server asked to slow down when it was to be evicted (no PodDisruptionBudget's doing): nothing is evicted before \
-                 {until}"
+                 {}",
+                whole_seconds(until)
             ),
             since: attempt.last,
         });

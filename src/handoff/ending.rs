@@ -9,7 +9,7 @@ use super::{
     facts::Facts,
     interlock::{self, Effect, Order, Rule, Step},
     kernel_module::{act, on_handoff, wait},
-    patch::{NodeEdit, loaded_text},
+    patch::{NodeEdit, loaded_text, whole_seconds},
     start,
     transition::Transition,
     verdict::{Blocker, BlockerKind, Verdict},
@@ -416,7 +416,7 @@ fn unstable_since(f: &Facts<'_>, devices: Timestamp) -> Option<(Vec<Blocker>, Op
     let stable_for = start::policy(f).verify.stable_for;
     let until = plugin.max(devices).checked_add(stable_for.signed()).unwrap_or(Timestamp::MAX);
     (f.now < until).then(|| {
-        let message = format!("plugin and devices are good; they must stay so for {stable_for}, until {until}");
+        let message = format!("plugin and devices are good; they must stay so for {stable_for}, until {}", whole_seconds(until));
         (vec![f.on_node(BlockerKind::Stabilising, message)], Some(until))
     })
 }

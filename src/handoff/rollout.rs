@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
+    patch::whole_seconds,
     tally::Tally,
     verdict::{Blocker, BlockerKind, ObjectRef},
     windows::{self, Windows},
@@ -88,7 +89,12 @@ fn soaking(component: &ComponentView, rollout: &Rollout, tally: &Tally, now: Tim
     if now >= until {
         return (None, None);
     }
-    let message = format!("the last handoff ended at {last}; the next starts after {}, at {until}", rollout.soak);
+    let message = format!(
+        "the last handoff ended at {}; the next starts after {}, at {}",
+        whole_seconds(last),
+        rollout.soak,
+        whole_seconds(until)
+    );
     (Some(blocker(component, BlockerKind::Soaking, message, last)), Some(until))
 }
 

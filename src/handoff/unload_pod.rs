@@ -52,7 +52,12 @@ pub fn outcome(pod: &PodRecord) -> Outcome {
                 }
                 _ => None,
             });
-            Outcome::Running { message: waiting.unwrap_or_else(|| "it is running".to_owned()).trim().to_owned() }
+            let state = match pod.phase {
+                PodPhase::Pending => "it is Pending: the kubelet has not started it yet",
+                PodPhase::Unknown => "it is Unknown: its node does not say",
+                _ => "it is running",
+            };
+            Outcome::Running { message: waiting.unwrap_or_else(|| state.to_owned()).trim().to_owned() }
         }
     }
 }

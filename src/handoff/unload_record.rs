@@ -6,6 +6,7 @@ use super::{
     action::{Action, Evidence, Op},
     facts::Facts,
     interlock::{Effect, Rule, Step},
+    patch::whole_seconds,
     verdict::{BlockerKind, ObjectRef},
 };
 use crate::{api::handoff::UnloadRecord, fleet::records::PodRecord};
@@ -39,8 +40,11 @@ pub(super) fn backing_off(f: &Facts<'_>, rule: Rule) -> Option<Step> {
     let retry_at: Timestamp = record.retry_at.as_ref()?.parse().ok()?;
     (f.now < retry_at).then(|| {
         let message = format!(
-            "unload pod try {} exited {}: {}. Tried again at {retry_at}; find what holds the module (lsmod, fuser) if it goes on",
-            record.tries, record.exit_code, record.message
+            "unload pod try {} exited {}: {}. No other try before {}; find what holds the module (lsmod, fuser) if it goes on",
+            record.tries,
+            record.exit_code,
+            record.message,
+            whole_seconds(retry_at)
         );
         let blocker = f.blocker(BlockerKind::UnloadFailed, ObjectRef::new("Node", &f.node.name), message);
         Step { rule, effect: Effect::Wait { blockers: vec![blocker], recheck: Some(retry_at) } }
