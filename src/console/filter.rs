@@ -61,6 +61,17 @@ impl Filter {
         self.terms.is_empty()
     }
 
+    /// The names before the colon.
+    pub fn columns() -> [&'static str; 6] {
+        Column::ALL.map(|(name, _)| name)
+    }
+
+    /// What stands before a colon and names no column: the whole word is looked for everywhere.
+    pub fn unknown_column(&self) -> Option<&str> {
+        let unknown = |term: &&Term| term.column.is_none() && term.word.contains(':');
+        self.terms.iter().find(unknown).and_then(|term| term.word.split(':').next()).filter(|name| !name.is_empty())
+    }
+
     pub fn accepts(&self, facts: &Facts<'_>) -> bool {
         self.terms.iter().all(|term| {
             let found = match term.column {

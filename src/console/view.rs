@@ -204,6 +204,13 @@ fn keys(model: &Model, screen: Option<&dyn screens::Screen>, pen: &mut Pen<'_>) 
         }
         return;
     }
+    let typing = screen.map_or(&[][..], |screen| screen.input_keys());
+    for (keys, text) in typing {
+        put(keys, text);
+    }
+    if !typing.is_empty() {
+        return;
+    }
     for command in screen.map_or(&[][..], |screen| screen.hints()) {
         if model.enabled(*command).is_err() {
             continue;

@@ -30,6 +30,11 @@ pub trait Screen {
         None
     }
 
+    /// What keys do while the input is open; empty while it is not.
+    fn input_keys(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// The input's text has changed.
     fn typed(&mut self, _model: &mut Model) {}
 
