@@ -132,8 +132,8 @@ fn a_kubeconfig_that_cannot_be_used() {
     let ran = self::ran(command(home.path()).arg("status").env("KUBECONFIG", &several).output().unwrap());
     assert!(ran.code == Some(2) && ran.stderr.contains("cannot reach the cluster of context lab"), "{ran:?}");
     let plugin = kubeconfig("https://127.0.0.1:1").replace(
-        "user: {",
-        "user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, interactiveMode: Never}, ",
+        "user: {token: t}",
+        "user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, interactiveMode: Never}}",
     );
     let plugin = file("plugin", &plugin);
     refused(home.path(), ("a plugin that is not there", vec!["status", "--kubeconfig", &plugin], &["\"no-such-plugin\"", "lab"]));

@@ -315,11 +315,14 @@ fn the_plan_is_the_engines_own_preflight() {
 fn nothing_is_chosen_or_confirmed_where_nothing_is_shown() {
     let mut user = User::at(busy());
     user.go_to("gpu-n08").press("U enter").type_text("gpu-n0");
-    user.sized(30, 10).press("8").press("enter j U enter");
+    user = user.sized(30, 10);
+    user.press("8 enter j U enter");
     user.send(Msg::Paste("8".into())).send(Msg::Scroll(3)).press("enter").expect_no_intent();
-    user.sized(100, 30).expect_overlay("confirm").expect_text("gpu-n08");
+    user = user.sized(100, 30);
+    user.expect_overlay("confirm").expect_text("gpu-n08");
     assert_eq!(user.selected(), "gpu-n08");
-    user.sized(30, 10).press("ctrl-c").expect_text("once more").press("j ctrl-c");
+    user = user.sized(30, 10);
+    user.press("ctrl-c").expect_text("once more").press("j ctrl-c");
     assert_eq!(user.effects, [], "another key in between");
     user.press("q");
     assert_eq!(user.effects, [Effect::Quit(ExitReason::Quit)]);

@@ -71,10 +71,10 @@ impl Overlay for Confirm {
             Command::NextPane | Command::PreviousPane => self.buttons.on_act = self.matches() && !self.buttons.on_act,
             Command::Back => return Answer::close(),
             Command::Accept if !self.buttons.on_act || !self.matches() => {
-                let typed = self.field.text().trim();
+                let typed = self.field.text();
                 match typed.is_empty() || self.matches() {
                     true => model.note(Level::Info, "cancelled: nothing was done"),
-                    false => model.note(Level::Warn, format!("{typed:?} is not {}: nothing was done", self.word())),
+                    false => model.note(Level::Warn, format!("cancelled: nothing was done, {typed:?} is not {}", self.word())),
                 }
                 return Answer::close();
             }
