@@ -281,11 +281,16 @@ fn decided(state: &State, at: u8, memo: &Memo, mistake: Option<Mistake>) -> Opti
     Some(Flight { act: decided.act, holds })
 }
 
-/// What the label said when the running attempt began, as long as that has not touched it: to put it there again is no other order.
+/// What the label is known to say: from before the running attempt, or as that has left it. To put it there again is no other order.
 fn as_before(shown: &Shown) -> V {
-    let run = shown.handoff.as_ref().and_then(|handoff| handoff.status.status.run.clone());
-    let kept = shown.object.mark.is_none_or(|mark| mark.desired == By::Kept);
-    run.filter(|_| kept).map_or(u8::MAX, |run| version_of(run.desired.as_deref()))
+    let status = shown.handoff.as_ref().map(|handoff| handoff.status.status.clone());
+    let run = status.as_ref().and_then(|status| status.run.as_ref());
+    match (run, shown.object.mark.map(|mark| mark.desired)) {
+        (None, _) => u8::MAX,
+        (Some(run), None | Some(By::Kept)) => version_of(run.desired.as_deref()),
+        (Some(_), Some(By::Removed)) => NONE,
+        (Some(run), Some(By::Set)) => version_of(run.target.as_deref()),
+    }
 }
 
 fn restart(state: &mut State) {
