@@ -110,6 +110,10 @@ pub fn land(state: &mut State, flight: &Flight, from: From, mistake: Option<Mist
                 retry_due: true,
                 status: kept(&Default::default()),
             };
+            // A first install is asked for by the component's policy.
+            if handoff.by == Who::Install {
+                state.nodes[node].truth.asked |= 1 << handoff.version;
+            }
             *state.handoff(node) = Some(handoff);
         }
         Op::PatchHandoffSpec { spec, .. } => {

@@ -227,6 +227,15 @@ fn good_end(state: &State, look: &Look) -> Result<(), String> {
     Ok(())
 }
 
+/// Another node's handoff that keeps its turn while a person is awaited.
+fn waits_for_somebody(says: &Says) -> bool {
+    match says {
+        Says::Failed => true,
+        Says::Waits(blockers) => blockers.iter().all(|(kind, message)| is_somebodys_turn(*kind, message, true)),
+        Says::Acts | Says::Done => false,
+    }
+}
+
 /// What nothing but a person, a reboot, or another handoff's end resolves.
 fn is_somebodys_turn(kind: BlockerKind, message: &str, by_hand: bool) -> bool {
     use BlockerKind::*;
