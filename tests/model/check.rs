@@ -214,8 +214,10 @@ fn good_end(state: &State, look: &Look) -> Result<(), String> {
             Says::Failed => {}
             Says::Acts => return Err("it would act, and that changes nothing".to_owned()),
             Says::Waits(blockers) => {
-                if let Some((kind, message)) = blockers.iter().find(|(kind, message)| !is_somebodys_turn(*kind, message, by_hand))
-                {
+                let behind = look.says.iter().any(|other| other != says && waits_for_somebody(other));
+                let stands = |kind: BlockerKind| kind == BlockerKind::QueuedBehind && behind;
+                let found = blockers.iter().find(|(kind, message)| !stands(*kind) && !is_somebodys_turn(*kind, message, by_hand));
+                if let Some((kind, message)) = found {
                     return Err(format!("waits for ever: {kind:?}: {message}"));
                 }
             }
