@@ -199,7 +199,10 @@ fn good_end(state: &State, look: &Look) -> Result<(), String> {
         let serves = [object.desired, object.loader, object.plugin, object.serves, node.truth.kernel];
         all_run &= serves.iter().all(|version| *version == aim) && object.closed == Closed::Open && object.offers;
         let by_hand = node.shown.handoff.as_ref().is_none_or(|handoff| {
-            handoff.by == Who::Label || handoff.status.status.phase.is_ended() || handoff.status.status.resume_at.is_some()
+            handoff.by == Who::Label
+                || handoff.status.status.run.as_ref().is_some_and(|run| run.by_label)
+                || handoff.status.status.phase.is_ended()
+                || handoff.status.status.resume_at.is_some()
         });
         match says {
             Says::Done => {
