@@ -37,8 +37,8 @@ async fn replay(story: &str) -> Vec<String> {
     let counted = writes.clone();
     stage.world.api.log().observe(move |record| {
         let ours = &*record.user == ENGINE;
-        if ours && ["nodes", "pods", "pods/eviction"].contains(&&*record.resource)
-            || ours && record.resource.starts_with("nodehandoffs")
+        if ours
+            && (["nodes", "pods", "pods/eviction"].contains(&&*record.resource) || record.resource.starts_with("nodehandoffs"))
         {
             counted.fetch_add(1, Ordering::Relaxed);
         }
