@@ -85,6 +85,8 @@ pub enum Command {
     Retry(steer::Again),
     /// Hand over to the version that the node came from
     Rollback(steer::Again),
+    /// Leave a node as a failed or aborted handoff left it: its cordon is yours, its slot is free
+    Leave(steer::Steer),
     /// Stop after the phase that runs, and wait
     Hold(steer::Steer),
     /// Go on after a hold or a pause
@@ -138,6 +140,9 @@ fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         }
         Some(Command::Rollback(Again { steer, wait })) => {
             on_a_runtime(steer::run(&steer, &global, wait, |component, node| Intent::RollBack { component, node }))
+        }
+        Some(Command::Leave(steer)) => {
+            on_a_runtime(steer::run(&steer, &global, false, |component, node| Intent::Leave { component, node }))
         }
         Some(Command::Hold(steer)) => {
             on_a_runtime(steer::run(&steer, &global, false, |component, node| Intent::Hold { component, node }))

@@ -1,4 +1,4 @@
-//! `abort`, `retry`, `hold`, `continue`, `rollback` and `withdraw`: what a person says to handoffs that exist already.
+//! `abort`, `retry`, `hold`, `continue`, `rollback`, `leave` and `withdraw`: what a person says to handoffs that exist already.
 
 use std::time::Duration;
 

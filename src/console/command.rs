@@ -49,6 +49,7 @@ pub enum Command {
     Abort,
     Retry,
     RollBack,
+    Leave,
     PauseRollout,
 }
 
@@ -153,6 +154,7 @@ pub const COMMANDS: &[Info] = &[
     act(Command::Abort, Danger::Reversible, "abort", "Abort: restore the node", enabled::abort),
     act(Command::Retry, Danger::Disruptive, "retry", "Try a failed handoff again", enabled::retry),
     act(Command::RollBack, Danger::Disruptive, "roll-back", "Hand over to the version the node came from", enabled::roll_back),
+    act(Command::Leave, Danger::Reversible, "leave", "Leave the node as it is", enabled::leave),
     act(Command::Hold, Danger::Reversible, "hold", "Stop after the running phase", enabled::hold),
     act(Command::Continue, Danger::Reversible, "continue", "Go on after a hold", enabled::go_on),
     act(Command::Withdraw, Danger::Reversible, "withdraw", "Take a queued node back", enabled::withdraw),

@@ -5,7 +5,10 @@ use super::{
     facts::Standing,
     model::{Connection, Model},
 };
-use crate::api::{Phase, handoff::HandoffAction};
+use crate::{
+    api::{Phase, handoff::HandoffAction},
+    handoff::ending,
+};
 
 type Enabled = Result<(), Reason>;
 
@@ -139,6 +142,19 @@ pub fn roll_back(model: &Model) -> Enabled {
         phase if !phase.is_ended() && phase != Phase::Held => Err(Reason(format!("{node} is {phase}: abort it (X), or wait"))),
         _ if from.is_none() => Err(Reason(format!("{node} came from no version"))),
         _ => Ok(()),
+    }
+}
+
+pub fn leave(model: &Model) -> Enabled {
+    let (node, phase, action) = handoff(model)?;
+    let facts = model.selection()?;
+    let reason = facts.status().and_then(|status| status.reason.as_ref());
+    let chooses = reason.is_some_and(|reason| reason.word == ending::AWAITING_CHOICE);
+    match phase {
+        _ if action == Some(HandoffAction::Leave) => Err(Reason(format!("{node} is left as it is already"))),
+        Phase::Failed | Phase::Aborted => Ok(()),
+        Phase::Held if chooses => Ok(()),
+        phase => Err(Reason(format!("{node} is {phase}: only what has failed or was aborted is left as it is"))),
     }
 }
 

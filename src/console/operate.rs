@@ -161,9 +161,17 @@ fn ask(model: &mut Model, command: Command) {
             "Abort",
             format!(
                 "{node} is in {phase}. While the old module is still loaded, the node is restored and opened again. \
-                 Once it is unloaded, the handoff waits for its result and asks: resume (R), roll back (B), or leave the node closed."
+                 Once it is unloaded, the handoff waits for its result and asks: resume (R), roll back (B), or leave the node as it is (L)."
             ),
             Intent::Abort { component, node: node.clone(), reason: String::new() },
+        ),
+        Command::Leave => (
+            "Leave",
+            format!(
+                "{node} stays as it is: closed if it is closed, and its cordon is yours from now on. Its slot is freed for the next \
+                 node. R tries again later."
+            ),
+            Intent::Leave { component, node: node.clone() },
         ),
         Command::Withdraw => (
             "Withdraw",

@@ -43,6 +43,12 @@ pub enum Intent {
         component: ComponentKey,
         node: NodeName,
     },
+    /// The third choice after a failure, or after an abort that came too late to restore the node: it ends as it stands. The node
+    /// stays as it is, its cordon is the person's from then on, and its slot is free.
+    Leave {
+        component: ComponentKey,
+        node: NodeName,
+    },
     /// Take a Queued handoff back.
     Withdraw {
         component: ComponentKey,

@@ -7,7 +7,10 @@ use crate::{
         records::HandoffRecord,
         view::{ComponentView, FleetView},
     },
-    handoff::action::{HandoffRef, Op},
+    handoff::{
+        action::{HandoffRef, Op},
+        ending,
+    },
 };
 
 /// Why an intent is refused; nothing is written.
@@ -111,6 +114,20 @@ pub fn plan(fleet: &FleetView, intent: &Intent, by: &str) -> Result<Vec<Op>, Ref
             spec.version = Some(from);
             spec.action = HandoffAction::Run;
             spec.pause_after.clear();
+            Ok(vec![patch(record, spec)])
+        }
+        Intent::Leave { component, node } => {
+            let (record, mut spec) = handoff(fleet, component, node)?;
+            let phase = record.status.phase;
+            let chooses = record.status.reason.as_ref().is_some_and(|reason| reason.word == ending::AWAITING_CHOICE);
+            if !(matches!(phase, Phase::Failed | Phase::Aborted) || phase == Phase::Held && chooses) {
+                let want = "only one that has failed or was aborted is left as it is; abort it first";
+                return Err(Refusal::WrongPhase { name: record.key.clone(), phase, want });
+            }
+            if spec.action == HandoffAction::Leave {
+                return Err(Refusal::Nothing(format!("NodeHandoff {} already has that", record.key)));
+            }
+            spec.action = HandoffAction::Leave;
             Ok(vec![patch(record, spec)])
         }
         Intent::Withdraw { component, node } => {

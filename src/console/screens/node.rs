@@ -41,7 +41,7 @@ impl Screen for Node {
 
     fn hints(&self) -> &'static [Command] {
         use Command::*;
-        &[Back, NextNode, HandOver, Abort, Retry, RollBack, Hold, Continue, Withdraw, Copy, Help, Palette, Quit]
+        &[Back, NextNode, HandOver, Abort, Retry, RollBack, Leave, Hold, Continue, Withdraw, Copy, Help, Palette, Quit]
     }
 
     fn command(&mut self, model: &mut Model, command: Command) -> Option<Vec<Effect>> {
