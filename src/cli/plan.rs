@@ -10,8 +10,11 @@ use super::{
     session,
 };
 use crate::{
-    api::{ComponentKey, NodeName, Version},
-    console::plan::{Request, from_facts},
+    api::{ComponentKey, NodeName, Phase, Version},
+    console::{
+        facts::Facts,
+        plan::{Request, from_facts, held_back},
+    },
     engine::{intent::NodeTarget, picture::Picture},
 };
 
@@ -62,8 +65,27 @@ pub fn report(
 ) -> Result<shown::Report, Failure> {
     let to = target(picture, component, to)?;
     let nodes = targets(picture, nodes)?;
-    let plan = from_facts(picture, &Request { component: component.clone(), nodes, to: to.clone() });
+    let mut plan = from_facts(picture, &Request { component: component.clone(), nodes, to: to.clone() });
+    plan.warnings.extend(held_back(picture, component, &to));
+    for node in &mut plan.nodes {
+        node.warnings.extend(under_way(picture, component, &node.node));
+    }
     Ok(shown::report(&picture.fleet.cluster.context, &component.to_string(), to.as_str(), &plan))
+}
+
+/// A handoff that is there already: a new one would be refused, or would take its place in the queue.
+fn under_way(picture: &Picture, component: &ComponentKey, node: &NodeName) -> Option<String> {
+    let facts = Facts::of(picture, component, node)?;
+    let handoff = facts.handoff()?;
+    let to = handoff.spec.as_ref().ok().and_then(|spec| spec.version.as_deref()).unwrap_or("out of service");
+    match handoff.status.phase {
+        phase if phase.is_ended() => None,
+        Phase::Queued => Some(format!("NodeHandoff {} to {to} is queued already: a new one takes its place", handoff.key)),
+        phase => Some(format!(
+            "NodeHandoff {} to {to} is in {phase}: a new one is refused until it has ended; let it end, or abort it",
+            handoff.key
+        )),
+    }
 }
 
 pub fn target(picture: &Picture, component: &ComponentKey, to: Option<&Version>) -> Result<Version, Failure> {

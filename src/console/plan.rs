@@ -14,7 +14,14 @@ use crate::{
         records::{DaemonSetRecord, HandoffRecord, Meta},
         view::{ClaimReason, ClaimantClass, ComponentView, Occupancy},
     },
-    handoff::{self, evict, facts::Context, observed::Observed, phases, preflight, start, verdict::BlockerKind},
+    handoff::{
+        self, evict,
+        facts::Context,
+        observed::Observed,
+        phases, plan as steps, preflight, rollout, start,
+        tally::{self, Tally},
+        verdict::BlockerKind,
+    },
 };
 
 /// Computes a plan from a picture. Pure.
@@ -162,20 +169,7 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
     // The handoff as it would be made, in Queued: everything is judged as if it began now.
     let occupancy = Occupancy { handoff: Some(Arc::new(proposed(request, &facts))), ..facts.occupancy.clone() };
     let (observed, context) = (Observed::default(), onlooker());
-    let judged = handoff::facts::Facts {
-        now: picture.fleet.now,
-        key: &request.component,
-        component,
-        node: facts.node,
-        occupancy: &occupancy,
-        slot: None,
-        others: &[],
-        admission: None,
-        budgets: &picture.fleet.budgets,
-        observed: &observed,
-        context: &context,
-        stale: None,
-    };
+    let judged = judged(&facts, component, &occupancy, &observed, &context);
     for blocker in preflight::refusals(&judged) {
         let text = facts::of_object(&blocker.object.to_string(), &blocker.message);
         let list = match blocker.kind {
@@ -193,6 +187,7 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
             whole.warnings.push(warning);
         }
     }
+    plan.steps = steps::phases(&judged).iter().map(|phase| format!("{phase}: {}", phases::info(*phase).does)).collect();
     // Nothing moves where nothing is to be swapped.
     if !start::swap_needed(&judged) {
         return plan;
@@ -214,8 +209,67 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
         });
     }
     plan.budgets = budgets.into_iter().collect();
-    plan.steps = facts.phases().iter().map(|phase| format!("{phase}: {}", phases::info(*phase).does)).collect();
     plan
+}
+
+/// What a decision would look at, as an onlooker has it.
+fn judged<'f>(
+    facts: &Facts<'f>,
+    component: &'f ComponentView,
+    occupancy: &'f Occupancy,
+    observed: &'f Observed,
+    context: &'f Context,
+) -> handoff::facts::Facts<'f> {
+    handoff::facts::Facts {
+        now: facts.picture.fleet.now,
+        key: facts.key,
+        component,
+        node: facts.node,
+        occupancy,
+        slot: None,
+        others: &[],
+        admission: None,
+        budgets: &facts.picture.fleet.budgets,
+        observed,
+        context,
+        stale: None,
+    }
+}
+
+/// What would become of each claimant under the handoff that is there, or under one that began now.
+pub fn outlooks(facts: &Facts<'_>) -> BTreeMap<Uid, String> {
+    let Some(component) = facts.component else { return BTreeMap::new() };
+    let (observed, context) = (Observed::default(), onlooker());
+    let judged = judged(facts, component, facts.occupancy, &observed, &context);
+    let by_label = judged.is_by_label();
+    let planned = evict::plan(&judged).into_iter();
+    planned
+        .map(|planned| {
+            let evicted = matches!(planned.outlook, Outlook::Evicted | Outlook::InTurn { .. } | Outlook::Later(_));
+            let what = if by_label && evicted { "stays: a label evicts nobody".to_owned() } else { outlook(&planned.outlook) };
+            (planned.pod.uid, what)
+        })
+        .collect()
+}
+
+/// Why a queued node would not start now although it is its turn: the component's pause, windows, canary and soak.
+pub fn held_back(picture: &Picture, component: &ComponentKey, to: &Version) -> Vec<String> {
+    let Some(view) = picture.fleet.components.get(component) else { return Vec::new() };
+    let mut tally = Tally::default();
+    for node in picture.fleet.nodes.iter() {
+        let Some(occupancy) = node.components.get(component) else { continue };
+        let facts = Facts::new(picture, node, component, occupancy);
+        let Some(verdict) = facts.verdict else { continue };
+        let (observed, context) = (Observed::default(), onlooker());
+        let judged = judged(&facts, view, occupancy, &observed, &context);
+        tally.add(&tally::contribution(&judged, 0, verdict), facts.aim());
+    }
+    let now = picture.fleet.now;
+    let admitted = tally.running;
+    let stopped = rollout::stopped(view, &tally, now);
+    let held = rollout::held_back(view, &tally, Some(to), admitted, now);
+    let text = |held: rollout::Held| format!("it will wait in the queue ({}): {}", held.0.kind.word(), held.0.message);
+    stopped.into_iter().chain(held).map(text).collect()
 }
 
 /// The engine makes the DaemonSets of a component's own version when a handoff waits for them: that they are not there yet refuses nothing.

@@ -3,10 +3,17 @@
 
 use serde::Serialize;
 
-use super::{cordon, facts::Facts, start, unload_pod};
-use crate::api::{
-    Phase, Version,
-    keys::{CORDON, Role},
+use super::{
+    cordon::{self, Cordon},
+    facts::Facts,
+    start, unload_pod,
+};
+use crate::{
+    api::{
+        Phase, Version,
+        keys::{CORDON, Role},
+    },
+    fleet::view::ClaimReason,
 };
 
 /// One write that a handoff will make.
@@ -18,6 +25,48 @@ pub struct Write {
     pub object: String,
     /// `label lockkeeper.dev/plugin.ns.gpu removed`.
     pub change: String,
+}
+
+/// The phases that a handoff would enter as things stand, in order: the choices are `kernel_module`'s.
+pub fn phases(f: &Facts<'_>) -> Vec<Phase> {
+    use Phase::{
+        AwaitingReboot, Cordoning, Detaching, Draining, Loading, Preflight, StartingPlugin, StoppingPlugin, Uncordoning,
+        Unloading, Verifying,
+    };
+    if start::runs_target(f) {
+        return Vec::new();
+    }
+    let by_label = f.is_by_label();
+    let closes =
+        cordon::is_wanted(f, &start::policy(f)) || matches!(cordon::state(f), Cordon::Ours | Cordon::Foreign { stale: true });
+    let claims = || f.occupancy.claimants.iter().any(|claimant| matches!(claimant.why, ClaimReason::Claim { .. }));
+    let swap = start::swap_needed(f);
+    let entered = |phase: &Phase| match phase {
+        Cordoning => swap && !by_label && closes,
+        Draining => swap && !by_label,
+        // A claim is released a moment after its pod has gone.
+        Detaching => swap && !by_label && (!f.occupancy.reserved_claims.is_empty() || claims()),
+        StoppingPlugin | Unloading => swap,
+        AwaitingReboot => swap && f.unloads_by_reboot(),
+        Loading | StartingPlugin | Verifying => f.target().is_some(),
+        _ => true,
+    };
+    [
+        Preflight,
+        Cordoning,
+        Draining,
+        Detaching,
+        StoppingPlugin,
+        Unloading,
+        AwaitingReboot,
+        Loading,
+        StartingPlugin,
+        Verifying,
+        Uncordoning,
+    ]
+    .into_iter()
+    .filter(entered)
+    .collect()
 }
 
 /// The writes to the node and its pods in their order, evictions left out. Status, finalizer and Lease are written beside them.

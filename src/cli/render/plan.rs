@@ -76,7 +76,8 @@ pub fn text(report: &Report) -> String {
     listed(&mut text, "Warning", &report.warnings);
     for node in &report.nodes {
         text.push_str(&format!("\nNode {}, from {}\n", plain(&node.node), plain(node.from.as_deref().unwrap_or("nothing"))));
-        listed(&mut text, "  Refused", &node.refusals);
+        let refused = if report.nodes.len() > 1 { format!("  Refused on {}", plain(&node.node)) } else { "  Refused".to_owned() };
+        listed(&mut text, &refused, &node.refusals);
         listed(&mut text, "  Warning", &node.warnings);
         if node.pods.is_empty() {
             text.push_str("  No pod claims the device.\n");
@@ -101,7 +102,10 @@ pub fn text(report: &Report) -> String {
 
 /// Every reason to refuse, one a line, for standard error.
 pub fn refusals(report: &Report) -> String {
-    let nodes = report.nodes.iter().flat_map(|node| node.refusals.iter().map(move |why| format!("Node {}: {why}", node.node)));
+    let nodes = report.nodes.iter().flat_map(|node| {
+        let name = format!("Node {}", node.node);
+        node.refusals.iter().map(move |why| if why.starts_with(&name) { why.clone() } else { format!("{name}: {why}") })
+    });
     let all: Vec<String> = report.refusals.iter().cloned().chain(nodes).map(|why| format!("\n  {}", plain(&why))).collect();
     format!("preflight refuses {} to {} on {}; nothing was written:{}", report.component, report.to, report.cluster, all.concat())
 }
