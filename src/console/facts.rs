@@ -5,7 +5,11 @@ use std::{borrow::Cow, sync::LazyLock};
 use jiff::Timestamp;
 
 use crate::{
-    api::{ComponentKey, NodeName, Phase, Uid, Version, component::UnloadBy, handoff::NodeHandoffStatus},
+    api::{
+        ComponentKey, NodeName, Phase, Uid, Version,
+        component::UnloadBy,
+        handoff::{BlockerRecord, HandoffAction, NodeHandoffStatus},
+    },
     engine::picture::Picture,
     fleet::{
         records::HandoffRecord,
@@ -13,7 +17,7 @@ use crate::{
     },
     handoff::{
         action::Subject,
-        phases, tally,
+        ending, phases, tally,
         verdict::{Verdict, Wait},
     },
 };
@@ -60,6 +64,17 @@ pub struct Blocked<'a> {
     pub since: Option<Timestamp>,
 }
 
+impl<'a> Blocked<'a> {
+    fn recorded(record: &'a BlockerRecord) -> Self {
+        Self {
+            word: (&*record.kind).into(),
+            object: (&*record.object).into(),
+            message: &record.message,
+            since: time(&record.since),
+        }
+    }
+}
+
 impl<'a> Facts<'a> {
     pub fn of(picture: &'a Picture, component: &'a ComponentKey, node: &NodeName) -> Option<Self> {
         let node = picture.fleet.node(node)?;
@@ -92,9 +107,36 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// What another process that acts has written down of this handoff. It has seen what happened, and its judgement is the one that
+    /// counts: this process judges as one that has just come and does not act. Empty: nothing is written, or nobody else acts.
+    pub fn recorded(&self) -> &'a [BlockerRecord] {
+        let elsewhere = self.picture.leadership.is_elsewhere();
+        let status = self.status().filter(|status| elsewhere && !status.phase.is_ended());
+        status.map(|status| &status.blockers[..]).unwrap_or_default()
+    }
+
+    /// Somebody has asked to stop it, and it has neither ended nor come to the choice.
+    pub fn is_aborting(&self) -> bool {
+        let Some(handoff) = self.handoff() else { return false };
+        let (phase, word) = (handoff.status.phase, handoff.status.reason.as_ref().map(|reason| reason.word.as_str()));
+        let told = || handoff.spec.as_ref().is_ok_and(|spec| matches!(spec.action, HandoffAction::Abort | HandoffAction::Leave));
+        !phase.is_ended() && phase != Phase::Held && (word == Some(ending::GIVING_BACK) || told())
+    }
+
+    /// What is done next, if nothing is waited for.
+    pub fn doing(&self) -> Option<&'a str> {
+        match self.verdict {
+            Some(Verdict::Act(action)) if self.recorded().is_empty() => Some(&action.why),
+            _ => None,
+        }
+    }
+
     /// It waits for a person or for others, by the engine's own judgement, and not for something under way.
     pub fn is_stuck(&self) -> bool {
-        self.verdict.is_some_and(tally::is_blocked)
+        match self.recorded() {
+            [] => self.verdict.is_some_and(tally::is_blocked),
+            recorded => recorded.iter().any(|record| tally::is_blocking(&record.kind)),
+        }
     }
 
     /// Where the handoff stands; None without one.
@@ -175,6 +217,9 @@ impl<'a> Facts<'a> {
     }
 
     pub fn blocked(&self) -> Option<Blocked<'a>> {
+        if let Some(record) = self.recorded().first() {
+            return Some(Blocked::recorded(record));
+        }
         if let Some(blocker) = self.wait().and_then(|wait| wait.blockers.first()) {
             return Some(Blocked {
                 word: blocker.kind.word().into(),
@@ -197,12 +242,7 @@ impl<'a> Facts<'a> {
         }
         // The verdict speaks of now; what the status says is older, and only counts when there is no verdict.
         let record = status.blockers.first().filter(|_| self.verdict.is_none() && !status.phase.is_ended())?;
-        Some(Blocked {
-            word: (&*record.kind).into(),
-            object: (&*record.object).into(),
-            message: &record.message,
-            since: time(&record.since),
-        })
+        Some(Blocked::recorded(record))
     }
 
     /// Since when the phase runs.
@@ -248,10 +288,14 @@ pub struct Progress {
     /// All that have anything of it.
     pub rows: usize,
     pub current: usize,
+    /// Nodes that exist and match the component's selector.
     pub total: usize,
     pub running: usize,
     pub queued: usize,
-    pub ended: usize,
+    pub failed: usize,
+    /// Stopped by a person: no failure.
+    pub aborted: usize,
+    /// Wait for a person or for others, wherever they stand.
     pub blocked: usize,
 }
 
@@ -265,13 +309,14 @@ impl Progress {
     }
 
     fn each(&mut self, other: &Self, change: impl Fn(&mut usize, usize)) {
-        let Self { rows, current, total, running, queued, ended, blocked } = self;
+        let Self { rows, current, total, running, queued, failed, aborted, blocked } = self;
         change(rows, other.rows);
         change(current, other.current);
         change(total, other.total);
         change(running, other.running);
         change(queued, other.queued);
-        change(ended, other.ended);
+        change(failed, other.failed);
+        change(aborted, other.aborted);
         change(blocked, other.blocked);
     }
 }

@@ -20,7 +20,7 @@ use crate::{
         observed::Observed,
         phases, plan as steps, preflight, rollout, start,
         tally::{self, Tally},
-        verdict::BlockerKind,
+        verdict::{Blocker, BlockerKind},
     },
 };
 
@@ -267,8 +267,8 @@ pub fn held_back(picture: &Picture, component: &ComponentKey, to: &Version) -> V
     let now = picture.fleet.now;
     let admitted = tally.running;
     let stopped = rollout::stopped(view, &tally, now);
-    let held = rollout::held_back(view, &tally, Some(to), admitted, now);
-    let text = |held: rollout::Held| format!("it will wait in the queue ({}): {}", held.0.kind.word(), held.0.message);
+    let (held, _) = rollout::held_back(view, &tally, Some(to), admitted, now);
+    let text = |held: Blocker| format!("it will wait in the queue ({}): {}", held.kind.word(), held.message);
     stopped.into_iter().chain(held).map(text).collect()
 }
 

@@ -12,7 +12,7 @@ use super::{
     format,
 };
 use crate::{
-    api::{ComponentKey, NodeName, Version},
+    api::{ComponentKey, NodeName, Phase, Version},
     engine::picture::{Picture, Queues, Rank, Verdicts},
     fleet::{
         sorted::{Entry, Sorted},
@@ -85,6 +85,8 @@ struct Seen {
     verdicts: Verdicts,
     queues: Queues,
     aims: Vec<(ComponentKey, Option<String>)>,
+    /// Another process acts: what it has written down counts.
+    elsewhere: bool,
 }
 
 /// A component's rows, and a line above them.
@@ -282,6 +284,7 @@ impl Rows {
             verdicts: picture.verdicts.clone(),
             queues: picture.queues.clone(),
             aims: aims(&picture.fleet),
+            elsewhere: picture.leadership.is_elsewhere(),
         };
         let names = self.seen.as_ref().and_then(|before| changed(before, &seen));
         match names {
@@ -388,7 +391,7 @@ impl Rows {
 
 /// The nodes whose rows may be others; None: all of them.
 fn changed(before: &Seen, now: &Seen) -> Option<BTreeSet<NodeName>> {
-    if before.changes != now.changes || before.aims != now.aims {
+    if before.changes != now.changes || before.aims != now.aims || before.elsewhere != now.elsewhere {
         return None;
     }
     let mut names: BTreeSet<NodeName> = changed_nodes(&before.nodes, &now.nodes).into_iter().collect();
@@ -407,6 +410,7 @@ fn changed(before: &Seen, now: &Seen) -> Option<BTreeSet<NodeName>> {
         (Queues::Listed(old), Queues::Listed(new)) => (Arc::ptr_eq(old, new) || old == new).then_some(names),
         _ => None,
     }
+    progress.blocked += usize::from(facts.is_stuck());
 }
 
 fn decided_otherwise(old: &Decisions, new: &Decisions) -> Vec<NodeName> {
@@ -437,14 +441,18 @@ fn aims(fleet: &FleetView) -> Vec<(ComponentKey, Option<String>)> {
 
 fn progress(facts: &Facts<'_>, standing: Standing) -> Progress {
     let is = usize::from;
+    // As the NodeComponent's status counts: a handoff of a node that does not exist makes no node.
+    let counts = facts.occupancy.selected && facts.node.record.is_some();
+    let failed = standing == Standing::Ended && facts.phase() == Some(Phase::Failed);
     Progress {
         rows: 1,
-        total: is(facts.occupancy.selected || facts.occupancy.handoff.is_some()),
-        current: is(facts.aim().is_some_and(|aim| facts.is_current(aim))),
+        total: is(counts),
+        current: is(counts && standing == Standing::Current),
         running: is(standing == Standing::Running),
         queued: is(standing == Standing::Queued),
-        ended: is(standing == Standing::Ended),
-        blocked: is(standing == Standing::Running && facts.is_stuck()),
+        failed: is(failed),
+        aborted: is(standing == Standing::Ended && !failed),
+        blocked: is(facts.is_stuck()),
     }
 }
 

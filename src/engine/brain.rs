@@ -125,6 +125,11 @@ impl Brain {
         self.decisions = Arc::new(decisions);
     }
 
+    /// The last decisions were made as the holder of the Lease in this epoch.
+    pub fn decided_as(&self, epoch: i64) -> bool {
+        self.context.lease_held && self.context.epoch == epoch
+    }
+
     /// What is to be done now, in order of urgency, without what must wait after an earlier try.
     pub fn actions(&self) -> Vec<(Subject, Action)> {
         let now = self.view.now;

@@ -171,6 +171,13 @@ pub struct LeadershipView {
     pub problem: Option<String>,
 }
 
+impl LeadershipView {
+    /// Another process acts.
+    pub fn is_elsewhere(&self) -> bool {
+        !self.ours && self.holder.is_some()
+    }
+}
+
 /// One API write, for the Log screen: what was sent, and what a person would have typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteLogEntry {

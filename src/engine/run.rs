@@ -234,6 +234,8 @@ impl Loop {
 
     fn think(&mut self) {
         let leadership = self.keeper.as_ref().and_then(Keeper::leadership);
+        // Watches tell when their state turns; when they last heard something is asked for.
+        Kind::ALL.into_iter().for_each(|kind| self.take_in(Signal::Health(kind)));
         let now = self.cluster.clock().now();
         self.brain.think(now, leadership.as_ref().map(|held| held.epoch));
         let leadership = self.leadership_view();
@@ -260,7 +262,9 @@ impl Loop {
 
     /// Starts what was decided, as far as this process may act.
     fn launch(&mut self) {
-        let Some(keeper) = self.keeper.clone().filter(|keeper| keeper.leadership().is_some()) else { return };
+        // What was decided as an onlooker is not done: it leaves out what only who acts must wait for.
+        let acts = |keeper: &Keeper| keeper.leadership().is_some_and(|held| self.brain.decided_as(held.epoch));
+        let Some(keeper) = self.keeper.clone().filter(acts) else { return };
         let Some(cap) = self.cluster.write_cap() else { return };
         let writer = Writer::new(&self.cluster, cap, keeper.fence());
         for (subject, action) in self.brain.actions() {

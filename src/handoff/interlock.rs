@@ -8,7 +8,7 @@ use super::{
     action::{Action, Evidence, Op, PodRef},
     facts::Facts,
     observed::NotGone,
-    patch::NodeEdit,
+    patch::{NodeEdit, whole_seconds},
     unload_pod::{self, Outcome},
     verdict::{Blocker, BlockerKind, ObjectRef},
 };
@@ -562,16 +562,25 @@ pub fn not_settled(f: &Facts<'_>, rule: Rule) -> Out {
     if let Some(left) = f.observed.not_gone(f.node, f.now) {
         return still_there(f, rule, left);
     }
+    // Who does not act has nothing to wait for: it shows what whoever acts would do.
+    if !f.context.lease_held {
+        return None;
+    }
     let blind = f.observed.blind_until().unwrap_or(Timestamp::MAX);
     (f.now < blind && f.loaded().is_some()).then(|| {
-        let message = format!("lockkeeper has only just started and did not see what left this node before; pods deleted by force may run until {blind}");
+        let message = format!(
+            "lockkeeper has only just started and did not see what left this node before; pods deleted by force may run until {}",
+            whole_seconds(blind)
+        );
         Step { rule, effect: Effect::Wait { blockers: vec![f.on_node(BlockerKind::Stabilising, message)], recheck: Some(blind) } }
     })
 }
 
 fn still_there(f: &Facts<'_>, rule: Rule, left: NotGone) -> Out {
     let message = match left.until {
-        Some(until) => format!("was deleted without having been seen to end: its processes may run until {until}"),
+        Some(until) => {
+            format!("was deleted without having been seen to end: its processes may run until {}", whole_seconds(until))
+        }
         None => format!("has left {}; it counts as gone when the kubelet has renewed the node's Lease", f.node.name),
     };
     wait_until(rule, vec![f.blocker(BlockerKind::Terminating, ObjectRef::new("Pod", &left.pod), message)], left.until)

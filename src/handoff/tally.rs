@@ -134,36 +134,42 @@ pub fn is_occupied(occupancy: &Occupancy) -> bool {
         || !(occupancy.loader_pods.is_empty() && occupancy.plugin_pods.is_empty() && occupancy.unload_pods.is_empty())
 }
 
+/// What passes by itself: a turn, a window, something under way.
+const PASSING: [BlockerKind; 21] = {
+    use BlockerKind::*;
+    [
+        QueuedBehind,
+        BudgetSpent,
+        FailureBudgetSpent,
+        Soaking,
+        Canary,
+        OutsideWindow,
+        Paused,
+        NodeBusy,
+        NoLease,
+        StaleView,
+        Terminating,
+        Allocatable,
+        PluginPod,
+        LoaderPod,
+        UnloadPod,
+        LoaderNotReady,
+        PluginNotReady,
+        Stabilising,
+        Throttled,
+        DisruptionBudgetLag,
+        HandoffFailed,
+    ]
+};
+
 /// It waits for a person or for others, and not merely for its turn or for something under way.
 pub fn is_blocked(verdict: &Verdict) -> bool {
-    use BlockerKind::*;
-    let Verdict::Wait(wait) = verdict else { return false };
-    wait.blockers.iter().any(|blocker| {
-        !matches!(
-            blocker.kind,
-            QueuedBehind
-                | BudgetSpent
-                | FailureBudgetSpent
-                | Soaking
-                | Canary
-                | OutsideWindow
-                | Paused
-                | NodeBusy
-                | NoLease
-                | StaleView
-                | Terminating
-                | Allocatable
-                | PluginPod
-                | LoaderPod
-                | UnloadPod
-                | LoaderNotReady
-                | PluginNotReady
-                | Stabilising
-                | Throttled
-                | DisruptionBudgetLag
-                | HandoffFailed
-        )
-    })
+    matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|blocker| !PASSING.contains(&blocker.kind)))
+}
+
+/// The same of a blocker that a handoff's status names by its word.
+pub fn is_blocking(word: &str) -> bool {
+    PASSING.iter().all(|kind| kind.word() != word)
 }
 
 /// Sums over the fleet for one component.

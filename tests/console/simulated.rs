@@ -133,6 +133,11 @@ async fn play() -> BTreeMap<String, String> {
     let all = order.clone();
     it.until("all three are done", move |picture| all.iter().all(|node| phase_of(picture, node) == Some(Phase::Done))).await;
     it.user.expect_text("3/8 on 2.0");
+    let fleet = &it.user.model.picture.fleet;
+    for watch in fleet.health.iter() {
+        let silent = watch.last_event.map(|at| fleet.now.duration_since(at).as_secs());
+        assert!(silent.is_some_and(|seconds| seconds < 120), "{}: nothing heard for {silent:?} s", watch.resource);
+    }
     let ended = |node: &String| {
         let picture = &it.user.model.picture;
         let status =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    api::{ComponentKey, NodeName, ObjectKey, Phase, handoff::HandoffAction},
+    api::{ComponentKey, NodeName, ObjectKey, Phase},
     cli::{
         Exit,
         text::{age, plain},
@@ -38,6 +38,9 @@ pub enum Stand {
     Held,
 }
 
+const UNLED: &str = "no process holds the Lease lockkeeper-system/lockkeeper: nothing will happen until `lockkeeper reconcile`, or a \
+                     console that acts, runs";
+
 /// Remembers what was said, and says only what is new.
 #[derive(Debug, Clone)]
 pub struct Progress {
@@ -47,11 +50,13 @@ pub struct Progress {
     seen: BTreeMap<NodeName, ()>,
     /// It was said that the server does not answer.
     lost: bool,
+    /// That nobody acts was said, and still holds.
+    unled: bool,
 }
 
 impl Progress {
     pub fn of(asked: Vec<Asked>) -> Self {
-        Self { asked, said: BTreeMap::new(), seen: BTreeMap::new(), lost: false }
+        Self { asked, said: BTreeMap::new(), seen: BTreeMap::new(), lost: false, unled: false }
     }
 
     /// A line for each node of which there is something new, in the order asked.
@@ -69,6 +74,11 @@ impl Progress {
             let context = &picture.fleet.cluster.context;
             lines.push(format!("{} the cluster of {} {}", format::clock(picture.fleet.now), plain(context), plain(&words)));
         }
+        let unled = picture.leadership.holder.is_none();
+        if unled && !self.unled {
+            lines.push(format!("{} {UNLED}", format::clock(picture.fleet.now)));
+        }
+        self.unled = unled;
         for asked in &self.asked {
             if handoff(picture, asked).is_some() {
                 self.seen.insert(asked.node.clone(), ());
@@ -132,7 +142,7 @@ impl Progress {
             match self.stand(picture, asked) {
                 Stand::Done => None,
                 Stand::Held => Some(format!("{node} is Held: lockkeeper continue {component} {node}, or rollback, or abort")),
-                Stand::Ended => Some(format!("{node} is not done: lockkeeper retry {component} {node}, or rollback")),
+                Stand::Ended => Some(format!("{node} is not done: lockkeeper retry {component} {node}, or rollback, or leave")),
                 Stand::NotSeen | Stand::Running(_) => Some(format!("{node} waits: lockkeeper status {component}")),
             }
         };
@@ -181,7 +191,7 @@ impl Progress {
                     Stand::Running(Phase::Queued) => Phase::Queued,
                     _ => facts.as_ref().and_then(Facts::phase).unwrap_or(record.status.phase),
                 };
-                let aborting = record.spec.as_ref().is_ok_and(|spec| spec.action == HandoffAction::Abort) && !phase.is_ended();
+                let aborting = facts.as_ref().is_some_and(Facts::is_aborting);
                 let phase = if aborting { format!("{phase}, aborting") } else { phase.to_string() };
                 match facts.as_ref().and_then(Facts::blocked) {
                     Some(it) if it.object.is_empty() => format!("{phase}: {}: {}", it.word, it.message),

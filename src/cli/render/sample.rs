@@ -6,7 +6,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::{
-    api::{ComponentKey, NodeName, ObjectKey, Phase, Version, handoff::Reason, handoff::Run, keys::Loaded},
+    api::{
+        ComponentKey, NodeName, ObjectKey, Phase, Version,
+        handoff::{BlockerRecord, Reason, Run},
+        keys::Loaded,
+    },
     engine::{
         intent_plan::handoff_key,
         picture::{LeadershipView, Mode, Picture},
@@ -155,6 +159,16 @@ impl Sample {
         let blocker = Blocker { kind, object, message: message.to_owned(), since: now() };
         let wait = Wait { phase, since: now(), blockers: vec![blocker], recheck: None, next: "evict again".to_owned() };
         self.verdicts.insert(Subject::Occupancy { component: gpu(), node: node.into() }, Verdict::Wait(wait));
+        self
+    }
+
+    /// What the engine that acts has written down.
+    pub fn recorded(mut self, node: &str, kind: BlockerKind, object: &str, message: &str) -> Self {
+        let occupancy = self.occupancy(node);
+        let handoff = occupancy.handoff.as_mut().map(Arc::make_mut).unwrap();
+        let since = "2026-03-01T11:59:30Z".to_owned();
+        let blocker = BlockerRecord { kind: kind.word(), object: object.to_owned(), message: message.to_owned(), since };
+        handoff.status.blockers.push(blocker);
         self
     }
 

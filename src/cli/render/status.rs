@@ -13,7 +13,7 @@ use crate::{
     },
     engine::picture::Picture,
     fleet::view::{ClaimantClass, WatchState},
-    handoff::verdict::Verdict,
+    handoff::{phases, verdict::Verdict},
 };
 
 /// Everything that `status` knows, in the order of the queue. Field names are stable: scripts read them.
@@ -81,6 +81,9 @@ pub struct Node {
     pub phase: Option<Phase>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// Somebody has asked to stop the handoff, and it has not ended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub aborting: bool,
     /// Seconds in the phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<i64>,
@@ -95,6 +98,9 @@ pub struct Node {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub next: String,
     pub claimants: usize,
+    /// There is a NodeHandoff, and no such Node.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub absent: bool,
     pub ready: bool,
     pub cordoned: bool,
 }
@@ -122,7 +128,7 @@ pub fn report(picture: &Picture, only: Option<&ComponentKey>) -> Report {
     let info = &fleet.cluster;
     Report {
         cluster: Cluster {
-            context: info.context.clone(),
+            context: info.context.strip_prefix("context ").unwrap_or(&info.context).to_owned(),
             server: info.server.clone(),
             version: info.version.clone(),
             uid: info.uid.clone(),
@@ -157,7 +163,7 @@ fn components(picture: &Picture, rows: &Rows, only: Option<&ComponentKey>) -> Ve
                 queued: progress.queued,
                 running: progress.running,
                 blocked: progress.blocked,
-                failed: progress.ended,
+                failed: progress.failed,
             }
         })
         .collect()
@@ -166,17 +172,19 @@ fn components(picture: &Picture, rows: &Rows, only: Option<&ComponentKey>) -> Ve
 fn node(facts: &Facts<'_>) -> Node {
     let record = facts.node.record.as_deref();
     let now = facts.picture.fleet.now;
-    let next = match facts.verdict {
+    let recorded = facts.recorded().first().and(facts.phase()).map(|phase| phases::info(phase).next.to_owned());
+    let next = recorded.unwrap_or_else(|| match facts.verdict {
         Some(Verdict::Wait(wait)) => wait.next.clone(),
         Some(Verdict::Act(action)) => action.why.clone(),
         _ => String::new(),
-    };
+    });
     Node {
         node: facts.node.name.to_string(),
         component: facts.key.to_string(),
         version: facts.version().map(ToString::to_string),
         target: facts.target().map(str::to_owned),
         phase: facts.phase(),
+        aborting: facts.is_aborting(),
         since: facts.since().map(|since| since.to_string()),
         seconds: facts.since().map(|since| now.duration_since(since).as_secs().max(0)),
         position: facts.position(),
@@ -189,6 +197,7 @@ fn node(facts: &Facts<'_>) -> Node {
         }),
         next,
         claimants: facts.occupancy.claimants.iter().filter(|it| it.class != ClaimantClass::Terminating).count(),
+        absent: record.is_none(),
         ready: record.is_some_and(|record| record.ready.is_true()),
         cordoned: record.is_some_and(|record| record.unschedulable),
     }
@@ -270,13 +279,17 @@ pub fn nodes(nodes: &[Node], wide: bool) -> Table {
             it.component.clone(),
             dash(it.version.as_deref()),
             dash(it.target.as_deref()),
-            dash(it.phase.map(Phase::as_str)),
+            match (it.phase, it.aborting) {
+                (Some(phase), true) => format!("{phase}, aborting"),
+                (phase, _) => dash(phase.map(Phase::as_str)),
+            },
             it.seconds.filter(|_| it.phase.is_some()).map_or_else(|| "-".to_owned(), age),
             dash(blocker.map(|blocker| format!("{} {}", blocker.kind, blocker.object)).as_deref().map(str::trim_end)),
         ];
         if wide {
             let count = |count: Option<String>| dash(count.as_deref());
             let is = match (it.ready, it.cordoned) {
+                _ if it.absent => "absent",
                 (true, false) => "open",
                 (true, true) => "cordoned",
                 (false, false) => "NotReady",

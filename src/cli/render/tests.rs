@@ -51,6 +51,35 @@ fn status_json_has_stable_names() {
 }
 
 #[test]
+fn status_shows_what_the_engine_that_acts_waits_for_and_not_what_an_onlooker_would() {
+    let sample = || {
+        let blind = ObjectRef::new("Node", "n1");
+        Sample::new().node("n1", "1.0").handoff("n1", "2.0", Phase::Draining).waits(
+            "n1",
+            Phase::Draining,
+            BlockerKind::Stabilising,
+            blind,
+            "judged anew",
+        )
+    };
+    let budget =
+        |sample: Sample| sample.recorded("n1", BlockerKind::DisruptionBudget, "PodDisruptionBudget work/train", "may lose 0");
+    let mut picture = budget(sample()).picture();
+    let shown = |picture: &crate::engine::picture::Picture| {
+        let report = status::report(picture, None);
+        let blocker = report.nodes[0].blocker.clone().unwrap();
+        (blocker.kind, blocker.message, blocker.since.unwrap(), report.components[0].blocked)
+    };
+    let recorded = ("DisruptionBudget".to_owned(), "may lose 0".to_owned(), "2026-03-01T11:59:30Z".to_owned(), 1);
+    assert_eq!(shown(&picture), recorded);
+    picture.leadership.holder = None;
+    assert_eq!(shown(&picture).0, "Stabilising", "nobody acts: what was written is history");
+    picture.leadership = crate::engine::picture::LeadershipView { holder: Some("me".into()), ours: true, ..Default::default() };
+    assert_eq!(shown(&picture).1, "judged anew", "this process acts: its verdict is newer");
+    assert_eq!(shown(&sample().picture()).0, "Stabilising", "nothing is written down");
+}
+
+#[test]
 fn status_of_another_component_is_empty() {
     let report = status::report(&fleet().picture(), Some(&crate::api::ComponentKey::new("a", "b")));
     assert!(report.components.is_empty() && report.nodes.is_empty());

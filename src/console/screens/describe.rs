@@ -86,8 +86,8 @@ impl<'a> Page<'a> {
 
 /// What the node is doing or waiting for, in one line.
 pub fn sentence(facts: &Facts<'_>) -> String {
-    if let Some(Verdict::Act(action)) = facts.verdict {
-        return action.why.clone();
+    if let Some(doing) = facts.doing() {
+        return doing.to_owned();
     }
     match facts.blocked() {
         Some(blocked) if blocked.object.is_empty() => format!("{}: {}", blocked.word, blocked.message),
@@ -156,6 +156,9 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
     if let Some(since) = facts.since().filter(|_| running) {
         head.push(Span::new(format!(" for {}", model.age(since)), page.style(Role::Muted)));
     }
+    if facts.is_aborting() {
+        head.push(Span::new(", aborting", page.style(Role::Waiting)));
+    }
     page.lines.push(head);
     let versions = match (facts.from(), facts.target()) {
         (Some(from), Some(to)) if from != to => format!("{from} {} {to}", model.glyphs.arrow),
@@ -164,19 +167,24 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
         (None, None) => "no version".to_owned(),
     };
     page.pair("version", Role::Text, &versions);
+    let recorded = facts.recorded();
     match facts.verdict {
+        _ if !recorded.is_empty() => {
+            let shown = recorded.iter().map(|it| Awaited {
+                word: it.kind.clone(),
+                text: facts::of_object(&it.object, &it.message),
+                since: facts::time(&it.since).unwrap_or_else(|| model.now()),
+            });
+            waits_for(page, &shown.collect::<Vec<_>>());
+        }
         Some(Verdict::Act(action)) => page.pair("doing", Role::Active, &action.why),
         Some(Verdict::Wait(wait)) => {
-            // Many of one kind are one wait.
-            for blockers in wait.blockers.chunk_by(|a, b| a.kind == b.kind) {
-                let since = blockers.iter().map(|blocker| blocker.since).min().map(|since| model.age(since)).unwrap_or_default();
-                let many = if blockers.len() > 1 { format!(" ({})", blockers.len()) } else { String::new() };
-                let word = blockers.first().map(|blocker| blocker.kind.word()).unwrap_or_default();
-                page.pair("waits for", Role::Waiting, &format!("{word}{many} for {since}"));
-                for blocker in blockers {
-                    page.pair("", Role::Text, &facts::of_object(&blocker.object.to_string(), &blocker.message));
-                }
-            }
+            let shown = wait.blockers.iter().map(|it| Awaited {
+                word: it.kind.word(),
+                text: facts::of_object(&it.object.to_string(), &it.message),
+                since: it.since,
+            });
+            waits_for(page, &shown.collect::<Vec<_>>());
             if !wait.next.is_empty() {
                 page.pair("then", Role::Text, &wait.next);
             }
@@ -190,10 +198,30 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
         }
     }
     if facts.standing() == Standing::Ended {
-        page.pair("your turn", Role::Key, "R tries again, B rolls back; left alone, it stays as it is");
+        page.pair("your turn", Role::Key, "R tries again, B rolls back, L leaves the node as it is and frees its slot");
     }
     for garbage in &facts.occupancy.labels.garbage {
         page.pair("garbage", Role::Bad, &garbage.to_string());
+    }
+}
+
+/// A blocker in words.
+struct Awaited {
+    word: String,
+    text: String,
+    since: jiff::Timestamp,
+}
+
+/// Many of one kind are one wait.
+fn waits_for(page: &mut Page<'_>, blockers: &[Awaited]) {
+    for alike in blockers.chunk_by(|a, b| a.word == b.word) {
+        let since = alike.iter().map(|it| it.since).min().map(|since| page.model.age(since)).unwrap_or_default();
+        let many = if alike.len() > 1 { format!(" ({})", alike.len()) } else { String::new() };
+        let word = alike.first().map(|it| it.word.as_str()).unwrap_or_default();
+        page.pair("waits for", Role::Waiting, &format!("{word}{many} for {since}"));
+        for it in alike {
+            page.pair("", Role::Text, &it.text);
+        }
     }
 }
 
@@ -204,6 +232,7 @@ fn claimants(page: &mut Page<'_>, facts: &Facts<'_>) {
         page.text(Role::Muted, "no pod would break if it went away now");
     }
     let mut budgets = std::collections::BTreeMap::new();
+    let outlooks = plan::outlooks(facts);
     for claimant in &occupancy.claimants {
         let (indent, ellipsis) = (page.indent(), page.model.glyphs.ellipsis);
         let room = page.width.saturating_sub(indent + 1);
@@ -211,7 +240,8 @@ fn claimants(page: &mut Page<'_>, facts: &Facts<'_>) {
         let name = format::cut_middle(&key, room, ellipsis).into_owned();
         let style = page.style(Role::Text);
         page.lines.push(vec![Span::new(format!("{:indent$}{name}", ""), style)]);
-        page.text(Role::Muted, &format!("  {}, {}", plan::reason(&claimant.why), plan::class(claimant.class)));
+        let fate = outlooks.get(&claimant.pod.meta.uid).map_or_else(|| plan::class(claimant.class), String::as_str);
+        page.text(Role::Muted, &format!("  {}, {fate}", plan::reason(&claimant.why)));
         for view in budget::of(&claimant.pod, &facts.picture.fleet.budgets) {
             budgets.insert(view.record.key.clone(), view);
         }
@@ -373,6 +403,7 @@ fn handoff(page: &mut Page<'_>, facts: &Facts<'_>) {
 /// Each step with how long it took, and a bar; the running one counts on.
 pub fn steps(model: &Model, facts: &Facts<'_>, width: usize) -> Vec<Line> {
     let Some(status) = facts.status() else { return Vec::new() };
+    let failed = status.phase == Phase::Failed;
     let took: Vec<(Phase, Option<i64>, bool)> = status
         .steps
         .iter()
@@ -389,10 +420,15 @@ pub fn steps(model: &Model, facts: &Facts<'_>, width: usize) -> Vec<Line> {
     let longest = took.iter().filter_map(|(_, seconds, _)| *seconds).max().unwrap_or(0).max(1);
     let room = i64::try_from(width.saturating_sub(30)).unwrap_or(0).clamp(0, 40);
     took.iter()
-        .map(|(phase, seconds, finished)| {
-            let role = if *finished { Role::Good } else { Role::Active };
+        .enumerate()
+        .map(|(at, (phase, seconds, finished))| {
+            let (role, sign) = match finished {
+                // The end of the handoff ended this step, too; it did not end well.
+                true if failed && at + 1 == took.len() => (Role::Bad, model.glyphs.bad),
+                true => (Role::Good, model.glyphs.good),
+                false => (Role::Active, model.glyphs.running),
+            };
             let (muted, style) = (model.style(Role::Muted), model.style(role));
-            let sign = if *finished { model.glyphs.good } else { model.glyphs.running };
             let bar = seconds.map_or(0, |seconds| (seconds * room / longest).max(i64::from(room > 0)));
             vec![
                 Span::new(format!("   {sign} "), style),

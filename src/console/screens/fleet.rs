@@ -26,10 +26,7 @@ use super::{
     },
     Screen, describe, distance,
 };
-use crate::{
-    api::{ComponentKey, Phase},
-    handoff::verdict::Verdict,
-};
+use crate::api::{ComponentKey, Phase};
 
 #[derive(Default)]
 pub struct Fleet {
@@ -79,6 +76,19 @@ impl Screen for Fleet {
         &[Scope::Fleet, Scope::Handoff, Scope::List]
     }
 
+    fn input_keys(&self) -> &'static [(&'static str, &'static str)] {
+        if self.filter.is_none() {
+            return &[];
+        }
+        &[
+            ("words", "must all be found"),
+            ("column:word", "in one column"),
+            ("!word", "must not"),
+            ("enter", "keep"),
+            ("esc", "clear"),
+        ]
+    }
+
     fn hints(&self) -> &'static [Command] {
         use Command::*;
         &[
@@ -88,6 +98,7 @@ impl Screen for Fleet {
             Abort,
             Retry,
             RollBack,
+            Leave,
             Hold,
             Continue,
             Withdraw,
@@ -249,12 +260,18 @@ impl Fleet {
     fn rows(&mut self, model: &Model, pen: &mut Pen<'_>, columns: &[Placed<Col>]) {
         let items = &model.rows;
         if items.is_empty() {
-            let text = match (model.picture.fleet.synced, model.rows.filter.is_empty()) {
-                (false, _) => "waiting for the first complete picture",
-                (true, false) => "no node matches the filter: Esc clears it",
-                (true, true) => "no NodeComponent is here yet: `kubectl apply` one, and its nodes are listed",
+            let filter = &model.rows.filter;
+            let text = match (model.picture.fleet.synced, filter.unknown_column()) {
+                (false, _) => "waiting for the first complete picture".to_owned(),
+                (true, Some(unknown)) => {
+                    format!("no column is called {unknown}; there are {}. Esc clears the filter", Filter::columns().join(", "))
+                }
+                (true, None) if filter.is_empty() => {
+                    "no NodeComponent is here yet: `kubectl apply` one, and its nodes are listed".to_owned()
+                }
+                (true, None) => "no node matches the filter: Esc clears it".to_owned(),
             };
-            pen.line(1).text(2, u16::MAX, text, model.style(Role::Muted));
+            pen.line(1).text(2, u16::MAX, &text, model.style(Role::Muted));
             return;
         }
         let selected = model.selected_index();
@@ -339,15 +356,24 @@ fn group(model: &Model, key: &ComponentKey, pen: &mut Pen<'_>) {
     let paused = component.and_then(|component| component.spec()).is_some_and(|spec| spec.rollout.paused);
     let (role, text) = match wrong {
         Some(wrong) => (Role::Bad, wrong),
-        None if paused => (Role::Waiting, format!("rollout paused, {}", tally(&progress))),
+        None if paused => {
+            let said = tally(&progress);
+            let comma = if said.is_empty() { "" } else { ", " };
+            (Role::Waiting, format!("rollout paused{comma}{said}"))
+        }
         None => (Role::Muted, tally(&progress)),
     };
     pen.text(x + 2, width.saturating_sub(x + 2), &text, model.style(role));
 }
 
 fn tally(progress: &Progress) -> String {
-    let parts =
-        [(progress.running, "running"), (progress.blocked, "waiting"), (progress.queued, "queued"), (progress.ended, "failed")];
+    let parts = [
+        (progress.running, "running"),
+        (progress.blocked, "waiting"),
+        (progress.queued, "queued"),
+        (progress.failed, "failed"),
+        (progress.aborted, "aborted"),
+    ];
     let parts: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
     parts.join(", ")
 }
@@ -413,9 +439,12 @@ fn strip(model: &Model, facts: &Facts<'_>, pen: &mut Pen<'_>, x: u16, flat: bool
 }
 
 fn blocker(facts: &Facts<'_>, pen: &mut Pen<'_>, x: u16, width: u16, style: &dyn Fn(Role) -> ratatui::style::Style) {
+    let (left, end) = (x, x.saturating_add(width));
+    let x = if facts.is_aborting() { pen.text(left, width, "aborting: ", style(Role::Waiting)) } else { left };
+    let width = end.saturating_sub(x);
     let Some(blocked) = facts.blocked() else {
-        if let Some(Verdict::Act(action)) = facts.verdict {
-            pen.text(x, width, &action.why, style(Role::Active));
+        if let Some(doing) = facts.doing() {
+            pen.text(x, width, doing, style(Role::Active));
         }
         return;
     };
