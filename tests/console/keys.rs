@@ -111,6 +111,7 @@ fn reversible_commands_ask_with_the_focus_on_cancel() {
         ("gpu-n02", "X", Intent::Abort { component: gpu(), node: "gpu-n02".into(), reason: String::new() }),
         ("gpu-n02", "H", Intent::Hold { component: gpu(), node: "gpu-n02".into() }),
         ("gpu-n06", "C", Intent::Continue { component: gpu(), node: "gpu-n06".into() }),
+        ("gpu-n05", "L", Intent::Leave { component: gpu(), node: "gpu-n05".into() }),
         ("gpu-n03", "W", Intent::Withdraw { component: gpu(), node: "gpu-n03".into() }),
         ("gpu-n03", "P", Intent::Pause { component: gpu(), paused: true }),
     ];

@@ -162,6 +162,14 @@ impl Sample {
         self
     }
 
+    /// The Node is gone, or never was.
+    pub fn absent(mut self, node: &str) -> Self {
+        if let Some(node) = self.nodes.iter_mut().find(|view| view.name == *node) {
+            node.record = None;
+        }
+        self
+    }
+
     /// What the engine that acts has written down.
     pub fn recorded(mut self, node: &str, kind: BlockerKind, object: &str, message: &str) -> Self {
         let occupancy = self.occupancy(node);

@@ -80,6 +80,24 @@ fn status_shows_what_the_engine_that_acts_waits_for_and_not_what_an_onlooker_wou
 }
 
 #[test]
+fn status_counts_as_the_component_does() {
+    let picture = Sample::new()
+        .node("n1", "2.0")
+        .node("n2", "1.0")
+        .handoff("n2", "2.0", Phase::Aborted)
+        .node("ghost", "1.0")
+        .handoff("ghost", "2.0", Phase::Queued)
+        .absent("ghost")
+        .picture();
+    let report = status::report(&picture, None);
+    let counts = &report.components[0];
+    assert_eq!((counts.nodes, counts.current, counts.queued, counts.failed), (2, 1, 1, 0), "{counts:?}");
+    let table = status::table(&report, true);
+    assert!(table.lines().any(|line| line.starts_with("ghost ") && line.contains(" absent")), "{table}");
+    assert!(!table.contains("NotReady"), "{table}");
+}
+
+#[test]
 fn status_of_another_component_is_empty() {
     let report = status::report(&fleet().picture(), Some(&crate::api::ComponentKey::new("a", "b")));
     assert!(report.components.is_empty() && report.nodes.is_empty());
