@@ -410,7 +410,6 @@ fn changed(before: &Seen, now: &Seen) -> Option<BTreeSet<NodeName>> {
         (Queues::Listed(old), Queues::Listed(new)) => (Arc::ptr_eq(old, new) || old == new).then_some(names),
         _ => None,
     }
-    progress.blocked += usize::from(facts.is_stuck());
 }
 
 fn decided_otherwise(old: &Decisions, new: &Decisions) -> Vec<NodeName> {
