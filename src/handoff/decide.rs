@@ -248,12 +248,14 @@ impl<'a> Scene<'a> {
                 decision.verdicts.push((key.clone(), without_component(key, node, occupancy, self.view.now)));
                 continue;
             };
-            let verdict = kernel_module::decide(&facts);
+            let (verdict, wait) = kernel_module::timed(&facts);
             let recheck = match &verdict {
-                Verdict::Wait(wait) => wait.recheck,
                 // An action that does not come through fails at the phase's deadline.
-                Verdict::Act(_) => kernel_module::deadline(&facts).map(|(_, at)| at).filter(|at| *at > self.view.now),
-                Verdict::Done | Verdict::Failed { .. } => None,
+                Verdict::Act(_) => {
+                    let deadline = kernel_module::deadline(&facts).map(|(_, at)| at).filter(|at| *at > self.view.now);
+                    [wait, deadline].into_iter().flatten().min()
+                }
+                _ => wait,
             };
             decision.recheck = [decision.recheck, recheck].into_iter().flatten().min();
             let at = self.keys.iter().position(|known| *known == key).unwrap_or_default();
@@ -375,7 +377,11 @@ impl<'a> Scene<'a> {
             let facts =
                 it.node.components.get(it.key).and_then(|occupancy| self.facts(it.node, it.key, occupancy, slot, &others, None));
             // What needs no budget and no swap needs no preflight: it is Done, or a person's turn.
-            facts.map(|facts| (preflight::refusals(&facts), consent_ends(&facts))).unwrap_or_default()
+            facts
+                .map(|facts| {
+                    (preflight::refusals(&facts), [consent_ends(&facts), asked_again(&facts)].into_iter().flatten().min())
+                })
+                .unwrap_or_default()
         };
         let concerned =
             |(node, _): &Of| nodes.get(node).is_none_or(|node| budgets.is_none_or(|budgets| budgets.concern(&node.view)));
@@ -399,6 +405,12 @@ fn consent_ends(f: &Facts<'_>) -> Option<Timestamp> {
     let overrides = f.spec().map(|spec| &spec.overrides[..]).unwrap_or_default();
     let ends = overrides.iter().filter_map(|it| it.until.parse::<Timestamp>().ok());
     ends.filter(|until| *until > f.now).min()
+}
+
+/// When the first refused eviction of a claimant is due again: until then it speaks for itself, and then its budgets do.
+fn asked_again(f: &Facts<'_>) -> Option<Timestamp> {
+    let attempts = f.occupancy.claimants.iter().filter_map(|claimant| f.observed.evictions().get(&claimant.pod.meta.uid));
+    attempts.filter_map(|attempt| attempt.next.filter(|next| *next > f.now)).min()
 }
 
 /// Active handoffs of other components on the node.

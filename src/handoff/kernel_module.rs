@@ -35,7 +35,20 @@ const NOT_RECORDED: [BlockerKind; 7] = {
 
 /// What is to be done now for a component on a node.
 pub fn decide(f: &Facts<'_>) -> Verdict {
-    guard(f, decide_unguarded(f))
+    timed(f).0
+}
+
+/// The same, and when time alone may change the wait: it goes on, too, while what is awaited is being written down.
+pub(super) fn timed(f: &Facts<'_>) -> (Verdict, Option<Timestamp>) {
+    let recheck = |verdict: &Verdict| match verdict {
+        Verdict::Wait(wait) => wait.recheck,
+        _ => None,
+    };
+    let verdict = decide_unguarded(f);
+    let before = recheck(&verdict);
+    let verdict = guard(f, verdict);
+    let at = [before, recheck(&verdict)].into_iter().flatten().min();
+    (verdict, at)
 }
 
 fn decide_unguarded(f: &Facts<'_>) -> Verdict {

@@ -272,6 +272,17 @@ impl<'a> Fleet<'a> {
         eventually("an answer", LONG, || async { self.handoffs().get_opt(&name).await.map(Some) }).await
     }
 
+    /// Waits until the handoffs of all these nodes stand in the queue.
+    pub async fn queued(&self, nodes: &[String]) {
+        for node in nodes {
+            eventually(&format!("{node} to be queued"), LONG, || async {
+                let status = self.handoff(node).await.and_then(|handoff| handoff.status).unwrap_or_default();
+                Ok::<_, String>((status.phase == Phase::Queued).then_some(()))
+            })
+            .await;
+        }
+    }
+
     /// Waits until the node's handoff has ended so, in this attempt.
     pub async fn ended(&self, node: &str, attempt: u32, phase: Phase) -> NodeHandoffStatus {
         eventually(&format!("the {phase} of attempt {attempt} on {node}"), LONG, || async {

@@ -118,10 +118,14 @@ fn a_rollout_outlives_the_api_server() {
         fleet.release("2.0", fleet.module("2.0")).await;
         let cluster = site.cluster(User::Viewer, true).await;
         let viewer = Engine::start(cluster, EngineOptions { mode: Mode::ReadOnly, ..EngineOptions::default() });
+        // The whole queue is there before its first is taken.
+        fleet.edit_component(json!({"rollout": {"paused": true}})).await;
         let nodes = fleet.nodes.clone();
         let mut args = vec!["handoff", "outage/gpu", "--to", "2.0", "--wait"];
         args.extend(nodes.iter().map(String::as_str));
         let mut waiting = Process::start(&site, User::Operator, "waiting", &args);
+        fleet.queued(&nodes).await;
+        fleet.edit_component(json!({"rollout": {"paused": false}})).await;
         let mut story = Story { site: &site, fleet, reconciler, viewer, recoveries: Vec::new() };
 
         // In Draining, behind a budget that allows nothing any more.

@@ -44,6 +44,7 @@ fn five_nodes_are_handed_over_in_the_queues_order() {
             let attempt = fleet.hand_over(node, "2.0", i32::try_from(position).expect("a small number") + 1).await;
             attempts.insert(node.as_str(), attempt);
         }
+        fleet.queued(&fleet.nodes).await;
         fleet.edit_component(json!({"rollout": {"paused": false}})).await;
 
         let mut runs = Vec::new();

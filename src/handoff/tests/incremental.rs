@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngSeed};
 
 use crate::{
     api::{
@@ -488,8 +488,18 @@ fn masked(text: &str) -> String {
     words.join(" ")
 }
 
+/// The same stories each time: a change must not be refused for what it did not do. PROPTEST_RNG_SEED and PROPTEST_CASES draw others.
+fn stories() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    let rng_seed = match config.rng_seed {
+        RngSeed::Random => RngSeed::Fixed(20_261_130),
+        fixed => fixed,
+    };
+    ProptestConfig { rng_seed, ..config }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::default())]
+    #![proptest_config(stories())]
 
     #[test]
     fn what_is_taken_over_is_what_would_be_decided(turns in proptest::collection::vec(proptest::collection::vec(step(), 1..4), 1..24)) {
