@@ -630,7 +630,7 @@ fn record_wait(f: &Facts<'_>, mut waited: Wait) -> Verdict {
     let Some(record) = f.handoff().filter(|record| record.spec.is_ok() && !record.status.phase.is_ended()) else {
         return Verdict::Wait(waited);
     };
-    let own_before = record.status.blockers.iter().any(|known| !NOT_RECORDED.iter().any(|kind| kind.word() == known.kind));
+    let own_before = record.status.blockers.iter().any(|known| !BlockerKind::names_one_of(&NOT_RECORDED, &known.kind));
     let new = record.status.phase_since.is_none();
     let shared = waited.blockers.iter().all(|blocker| NOT_RECORDED.contains(&blocker.kind));
     if !new && (shared && !own_before || !differs(record, &waited.blockers)) {

@@ -169,7 +169,7 @@ pub fn is_blocked(verdict: &Verdict) -> bool {
 
 /// The same of a blocker that a handoff's status names by its word.
 pub fn is_blocking(word: &str) -> bool {
-    PASSING.iter().all(|kind| kind.word() != word)
+    !BlockerKind::names_one_of(&PASSING, word)
 }
 
 /// Sums over the fleet for one component.
@@ -215,6 +215,7 @@ impl Tally {
         self.occupied += u32::from(it.occupied);
         self.last_end = self.last_end.max(it.ended);
     }
+
     /// The counts of other nodes.
     pub fn merge(&mut self, other: &Self) {
         self.total += other.total;

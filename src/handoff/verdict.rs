@@ -116,6 +116,11 @@ pub enum BlockerKind {
 }
 
 impl BlockerKind {
+    /// One of these has this word, as a handoff's status keeps it.
+    pub fn names_one_of(kinds: &[Self], word: &str) -> bool {
+        kinds.iter().any(|kind| kind.word() == word)
+    }
+
     /// The word itself.
     pub fn word(self) -> String {
         format!("{self:?}")

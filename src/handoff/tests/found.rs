@@ -27,10 +27,7 @@ fn a_node_left_as_it_is_while_its_new_version_comes_is_not_written_for_ever() {
 
 #[test]
 fn a_label_that_was_followed_already_outlives_the_node_it_was_on() {
-    let mut world = World::new(&["n1"]);
-    world.ask("n1", "2");
-    world.until_phase("n1", Phase::Done);
-    world.at_rest();
+    let mut world = World::handed_over();
     world.edit_label("n1", Role::Desired, Some("1"));
     world.until("written down", |world| world.handoff("n1").spec.as_ref().is_ok_and(|spec| spec.version.as_deref() == Some("1")));
     world.make_again("n1");
@@ -39,10 +36,7 @@ fn a_label_that_was_followed_already_outlives_the_node_it_was_on() {
 
 #[test]
 fn a_label_taken_off_after_it_was_given_back_stays_off() {
-    let mut world = World::new(&["n1"]);
-    world.ask("n1", "2");
-    world.until_phase("n1", Phase::Done);
-    world.at_rest();
+    let mut world = World::handed_over();
     world.make_again("n1");
     world.tick();
     assert_eq!(world.label("n1", Role::Desired).as_deref(), Some("2"), "given back");

@@ -204,10 +204,7 @@ fn label_edit_to_the_end() {
 
 #[test]
 fn node_made_again() {
-    let mut world = World::new(&["n1"]);
-    world.ask("n1", "2");
-    world.until_phase("n1", Phase::Done);
-    world.at_rest();
+    let mut world = World::handed_over();
     world.make_again("n1");
     world.tick();
     assert_eq!(world.label("n1", Role::Desired).as_deref(), Some("2"));

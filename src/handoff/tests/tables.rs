@@ -7,7 +7,10 @@ use crate::{
         component::Window,
         keys::{DesiredBy, FINALIZER, LoaderBoot, Mark, Role},
     },
-    fleet::{build::*, view::NodeView},
+    fleet::{
+        build::*,
+        view::{FleetView, NodeView},
+    },
     handoff::{
         action::{NodeChange, Op},
         facts::{Context, Facts},
@@ -39,6 +42,26 @@ fn marked(node: NodeBuilder) -> NodeBuilder {
     node.mark(GPU, &Mark { uid: "u".into(), attempt: 1, epoch: 1, desired: DesiredBy::Kept, boot })
 }
 
+/// What is said of the component on the only node.
+fn on_first_node<T>(view: &FleetView, observed: &Observed, context: &Context, say: impl FnOnce(&Facts<'_>) -> T) -> T {
+    let key = key(GPU);
+    let node: &NodeView = &view.nodes[0];
+    say(&Facts {
+        now: view.now,
+        key: &key,
+        component: &view.components[&key],
+        node,
+        occupancy: &node.components[&key],
+        slot: None,
+        others: &[],
+        admission: None,
+        budgets: &view.budgets,
+        observed,
+        context,
+        stale: None,
+    })
+}
+
 /// The law on this node, as `rule: change, change` or `rule: wait Kind, Kind`.
 fn law(node: NodeBuilder, pods: Vec<PodBuilder>) -> String {
     law_of(component(GPU), node, pods, None)
@@ -56,27 +79,11 @@ fn law_of(component: ComponentBuilder, node: NodeBuilder, pods: Vec<PodBuilder>,
     observed.observe(&fleet.project(at(-100)));
     let view = fleet.project(at(0));
     observed.observe(&view);
-    let key = key(GPU);
-    let node: &NodeView = &view.nodes[0];
     let context = Context { lease_held: true, epoch: 1, identity: "me".into(), cluster_max_unavailable: 1, read_only: false };
-    let facts = Facts {
-        now: view.now,
-        key: &key,
-        component: &view.components[&key],
-        node,
-        occupancy: &node.components[&key],
-        slot: None,
-        others: &[],
-        admission: None,
-        budgets: &view.budgets,
-        observed: &observed,
-        context: &context,
-        stale: None,
-    };
-    match interlock::step(&facts, &Order::label(&facts)) {
+    on_first_node(&view, &observed, &context, |facts| match interlock::step(facts, &Order::label(facts)) {
         None => "nothing".to_owned(),
         Some(step) => format!("{:?}: {}", step.rule, told(&step.effect)),
-    }
+    })
 }
 
 fn told(effect: &Effect) -> String {
@@ -294,24 +301,9 @@ fn the_plan_names_each_write_in_its_order() {
             fleet.put(pod);
         }
         let view = fleet.project(at(0));
-        let (key, observed) = (key(GPU), Observed::default());
         let context = Context { lease_held: false, epoch: 0, identity: "".into(), cluster_max_unavailable: 1, read_only: true };
-        let node: &NodeView = &view.nodes[0];
-        let facts = Facts {
-            now: view.now,
-            key: &key,
-            component: &view.components[&key],
-            node,
-            occupancy: &node.components[&key],
-            slot: None,
-            others: &[],
-            admission: None,
-            budgets: &view.budgets,
-            observed: &observed,
-            context: &context,
-            stale: None,
-        };
-        plan::writes(&facts).into_iter().map(|it| format!("{} {}", it.phase, it.object)).collect()
+        let writes = on_first_node(&view, &Observed::default(), &context, plan::writes);
+        writes.into_iter().map(|it| format!("{} {}", it.phase, it.object)).collect()
     };
     let phases = |lines: &[String]| lines.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>();
     let full = told(node("n1").runs(GPU, "1").allocatable(RESOURCE, 4), vec![claimant(), loader("1"), plugin("1")]);

@@ -231,6 +231,15 @@ impl World {
         }
     }
 
+    /// One node, `n1`, that was asked to go from 1 to 2 and has come to rest there.
+    pub fn handed_over() -> Self {
+        let mut world = Self::new(&["n1"]);
+        world.ask("n1", "2");
+        world.until_phase("n1", Phase::Done);
+        world.at_rest();
+        world
+    }
+
     /// Deleted and made again in the same boot: no labels, no annotations, another UID.
     pub fn make_again(&mut self, name: &str) {
         let old = &self.nodes[name];

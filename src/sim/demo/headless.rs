@@ -207,20 +207,7 @@ fn trouble(world: &Arc<World>, nodes: &[String], options: &DemoOptions) -> Vec<T
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::demo::Scenario;
-
-    fn options(seed: u64, faults: Profile, nodes: usize) -> DemoOptions {
-        DemoOptions {
-            scenario: Scenario::KernelModule,
-            seed,
-            faults,
-            baseline: None,
-            nodes,
-            pods_per_node: 2,
-            keep_log: false,
-            tell: false,
-        }
-    }
+    use crate::sim::demo::options;
 
     /// `SEEDS=1..9 FAULTS=hostile NODES=4 cargo test --lib sweep -- --nocapture` tries more.
     #[test]

@@ -232,22 +232,13 @@ async fn live(world: Arc<World>, hands: Hands, nodes: Vec<String>, seed: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::{demo::Scenario, world::Profile};
+    use crate::sim::{demo::options, world::Profile};
 
     #[test]
     fn every_profile_and_the_smallest_fleets_open() {
         for (faults, nodes) in [(Profile::Flaky, 3), (Profile::Hostile, 3), (Profile::None, 1), (Profile::None, 2)] {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-            let options = DemoOptions {
-                scenario: Scenario::KernelModule,
-                seed: 1,
-                faults,
-                baseline: None,
-                nodes,
-                pods_per_node: 2,
-                keep_log: false,
-                tell: false,
-            };
+            let options = options(1, faults, nodes);
             let opened = runtime.block_on(async {
                 let world = World::start(&world_options(&options), &scenario::cluster(nodes));
                 let engine =

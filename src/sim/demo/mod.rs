@@ -92,3 +92,18 @@ impl Summary {
         self.upgraded == self.nodes && self.failed == 0 && self.disruptions == 0 && self.violations == 0
     }
 }
+
+/// A small fleet, for tests.
+#[cfg(test)]
+fn options(seed: u64, faults: Profile, nodes: usize) -> DemoOptions {
+    DemoOptions {
+        scenario: Scenario::KernelModule,
+        seed,
+        faults,
+        baseline: None,
+        nodes,
+        pods_per_node: 2,
+        keep_log: false,
+        tell: false,
+    }
+}
