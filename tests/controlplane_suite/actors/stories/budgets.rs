@@ -92,12 +92,13 @@ pub fn all() -> Vec<Story> {
             "pdb-owner-unknown",
             1,
             [
-                {
-                    let mut template = template("app", "v1");
-                    template["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "nobody", "uid": "11111111-2222-3333-4444-555555555555", "controller": true}]);
-                    pod("one", template)
-                },
+                pod("one", template("app", "v1")),
                 budget("app", "app", json!({"maxUnavailable": 1})),
+                // Only now, when the pod is ready: the garbage collector takes it away at once.
+                merge(
+                    "pods/one",
+                    json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "nobody", "uid": "11111111-2222-3333-4444-555555555555", "controller": true}]}}),
+                ),
             ],
         ),
         story(
