@@ -66,7 +66,7 @@ async fn node(cluster: &Cluster, name: &str) -> NodeRecord {
 
 async fn pod_ref(cluster: &Cluster, name: &str) -> PodRef {
     let pod = fresh::get(cluster, Kind::Pod, "ns", name).await.unwrap().and_then(fresh::pod_of).unwrap();
-    PodRef { key: pod.key, uid: pod.meta.uid }
+    PodRef::of(&pod)
 }
 
 fn patch(node: &NodeRecord, changes: Vec<NodeChange>) -> NodePatch {
@@ -178,10 +178,22 @@ async fn evictions_are_pinned_carry_their_grace_and_name_a_budget() {
     let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
         Api::namespaced(api.client(&Identity::new("person")), "ns");
     budgets.delete("db", &DeleteParams::default()).await.unwrap();
+    // It changed since it was looked at.
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(api.client(&Identity::new("person")), "ns");
+    let labelled = Patch::Merge(json!({"metadata": {"labels": {"person": "was-here"}}}));
+    pods.patch("db-0", &PatchParams::default(), &labelled).await.unwrap();
+    assert!(matches!(writer.evict(&pod, None).await, Written::Conflict { .. }));
+    assert!(matches!(writer.delete_pod(&pod).await, Written::Conflict { .. }));
+    assert!(api.get("pods", "ns", "db-0").unwrap()["metadata"]["deletionTimestamp"].is_null());
+    let pod = pod_ref(&cluster, "db-0").await;
     assert_eq!(writer.evict(&pod, Some(7)).await, Written::Applied(None));
+    assert!(matches!(writer.evict(&pod, None).await, Written::Conflict { .. }), "not twice");
     let leaving = api.get("pods", "ns", "db-0").unwrap();
     assert_eq!(leaving["metadata"]["deletionGracePeriodSeconds"], 7);
-    assert_eq!(writer.evict(&PodRef { key: ObjectKey::new("ns", "nobody"), uid: "x".into() }, None).await, Written::Gone);
+    assert_eq!(
+        writer.evict(&PodRef { key: ObjectKey::new("ns", "nobody"), uid: "x".into(), resource_version: "1".into() }, None).await,
+        Written::Gone
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,6 +50,14 @@ mod tests {
                 status("Precondition failed: UID in precondition: a, UID in object meta: b", serde_json::json!([])),
                 "Replaced",
             ),
+            (
+                409,
+                status(
+                    "the ResourceVersion in the precondition (7) does not match the ResourceVersion in record (8). The object might have been modified",
+                    serde_json::json!([]),
+                ),
+                "Changed",
+            ),
             (404, status("pods \"x\" not found", serde_json::json!([])), "Gone"),
             (504, status("timeout", serde_json::json!([])), "Unknown"),
         ];

@@ -150,7 +150,8 @@ impl Writer {
         self.send(Call::merge_patch(self.query(&uri), &node_patch_body(patch)), Some(Kind::Node)).await
     }
 
-    /// A `policy/v1` eviction pinned to the pod's UID. The server spends the budget before it looks at the UID, so read the pod first.
+    /// A `policy/v1` eviction of the pod in the state in which it was seen: a pod that changed since is [`Written::Conflict`], another
+    /// one under its name [`Written::Gone`]. The server spends the budget before it looks at either, so read the pod first.
     ///
     /// `Api::evict` is not used: it writes `delete_options`, which servers ignore, so that neither UID nor grace period would count.
     pub async fn evict(&self, pod: &PodRef, grace_seconds: Option<u32>) -> Written {
@@ -162,19 +163,19 @@ impl Writer {
         }
     }
 
-    /// DELETE with the pod's UID and its own grace period.
+    /// DELETE of the pod in the state in which it was seen, with its own grace period.
     pub async fn delete_pod(&self, pod: &PodRef) -> Written {
-        self.delete(Kind::Pod, &pod.key, &pod.uid, None).await
+        self.delete(Kind::Pod, &pod.key, pinned_to(pod), None).await
     }
 
     /// DELETE with UID, background propagation.
     pub async fn delete_daemon_set(&self, key: &ObjectKey, uid: &Uid) -> Written {
-        self.delete(Kind::DaemonSet, key, uid, Some("Background")).await
+        self.delete(Kind::DaemonSet, key, uid_only(uid), Some("Background")).await
     }
 
     /// Deleting a handoff is asking for its abort; with our finalizer on it, it stays until the node is restored.
     pub async fn delete_handoff(&self, key: &ObjectKey, uid: &Uid) -> Written {
-        self.delete(Kind::Handoff, key, uid, None).await
+        self.delete(Kind::Handoff, key, uid_only(uid), None).await
     }
 
     /// POST of a complete pod. A taken name is [`Written::AlreadyExists`], a missing namespace [`Written::Gone`].
@@ -261,9 +262,9 @@ impl Writer {
         self.send(Call::post(self.query(&uri), body), Some(kind)).await
     }
 
-    async fn delete(&self, kind: Kind, key: &ObjectKey, uid: &Uid, propagation: Option<&str>) -> Written {
+    async fn delete(&self, kind: Kind, key: &ObjectKey, preconditions: Preconditions, propagation: Option<&str>) -> Written {
         let options = DeleteOptions {
-            preconditions: Some(Preconditions { uid: Some(uid.to_string()), resource_version: None }),
+            preconditions: Some(preconditions),
             propagation_policy: propagation.map(str::to_owned),
             ..DeleteOptions::default()
         };
@@ -324,6 +325,14 @@ fn finalizers(uid: &Uid, resource_version: &str, present: &[Str], wanted: bool) 
     json!({"metadata": {"uid": uid, "resourceVersion": resource_version, "finalizers": finalizers}})
 }
 
+fn uid_only(uid: &Uid) -> Preconditions {
+    Preconditions { uid: Some(uid.to_string()), resource_version: None }
+}
+
+fn pinned_to(pod: &PodRef) -> Preconditions {
+    Preconditions { uid: Some(pod.uid.to_string()), resource_version: Some(pod.resource_version.to_string()) }
+}
+
 fn eviction(pod: &PodRef, grace_seconds: Option<u32>, dry_run: bool) -> Eviction {
     Eviction {
         metadata: ObjectMeta {
@@ -333,7 +342,7 @@ fn eviction(pod: &PodRef, grace_seconds: Option<u32>, dry_run: bool) -> Eviction
         },
         delete_options: Some(DeleteOptions {
             grace_period_seconds: grace_seconds.map(i64::from),
-            preconditions: Some(Preconditions { uid: Some(pod.uid.to_string()), resource_version: None }),
+            preconditions: Some(pinned_to(pod)),
             dry_run: dry_run.then(|| vec!["All".to_owned()]),
             ..DeleteOptions::default()
         }),

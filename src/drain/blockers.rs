@@ -252,6 +252,12 @@ pub(super) fn refused(drain: &Drain<'_>, claimant: &Claimant, attempt: &Attempt)
         Outcome::Webhook { message } => {
             (BlockerKind::EvictionRefused, format!("an admission webhook or policy stands in the way: {message} ({tried})"))
         }
+        Outcome::Changed => (
+            BlockerKind::EvictionRefused,
+            format!(
+                "it changed between the last look at it and its eviction: nothing was done, and it is looked at again ({tried})"
+            ),
+        ),
         Outcome::Transient { message } => (BlockerKind::EvictionRefused, format!("the eviction failed: {message} ({tried})")),
         Outcome::Unknown { message } => {
             (BlockerKind::EvictionRefused, format!("whether the eviction was accepted is not known: {message} ({tried})"))

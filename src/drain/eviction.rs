@@ -50,6 +50,8 @@ pub enum Outcome {
     Gone,
     /// Another pod has the name: the one that was meant is gone, and the other is none of ours.
     Replaced,
+    /// The pod is no longer as it was seen: nothing was done, and it is looked at again.
+    Changed,
     /// A PodDisruptionBudget does not allow it; the server's words, and the class that they tell. A FleetView knows more:
     /// `budget::standing`.
     Budget { class: BudgetClass, message: String, retry_after: Option<Duration> },
@@ -76,6 +78,7 @@ impl Outcome {
             Self::Accepted => "Accepted",
             Self::Gone => "Gone",
             Self::Replaced => "Replaced",
+            Self::Changed => "Changed",
             Self::Budget { .. } => "Budget",
             Self::Throttled { .. } => "Throttled",
             Self::NamespaceTerminating => "NamespaceTerminating",
@@ -99,8 +102,7 @@ pub fn classify(reply: &Reply) -> Outcome {
         Reply::Accepted => Outcome::Accepted,
         Reply::Gone => Outcome::Gone,
         Reply::Conflict { message } if message.contains("UID in precondition") => Outcome::Replaced,
-        // The pod changed while the server worked on it.
-        Reply::Conflict { message } => Outcome::Transient { message: message.clone() },
+        Reply::Conflict { .. } => Outcome::Changed,
         Reply::Refused { code, message, causes, retry_after } => refused(*code, message, causes, *retry_after),
         Reply::Lost { code, message } => lost(*code, message),
         Reply::NotSent { why } => Outcome::Transient { message: format!("not sent: {why}") },
@@ -176,9 +178,11 @@ pub fn delay(outcome: &Outcome, tries: u32) -> Option<Duration> {
         }
         // A person must do something first.
         Outcome::TwoBudgets { .. } | Outcome::Forbidden { .. } => Some(LAST_DELAY),
-        Outcome::NamespaceTerminating | Outcome::Webhook { .. } | Outcome::Transient { .. } | Outcome::Unknown { .. } => {
-            Some(grown)
-        }
+        Outcome::Changed
+        | Outcome::NamespaceTerminating
+        | Outcome::Webhook { .. }
+        | Outcome::Transient { .. }
+        | Outcome::Unknown { .. } => Some(grown),
     }
 }
 

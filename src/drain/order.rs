@@ -116,13 +116,8 @@ pub(super) struct Placed<'a> {
 
 impl Placed<'_> {
     pub(super) fn pod(&self) -> PodRef {
-        pod_ref(&self.claimant.pod)
+        PodRef::of(&self.claimant.pod)
     }
-}
-
-/// The precondition of an eviction: name and UID.
-pub fn pod_ref(pod: &PodRecord) -> PodRef {
-    PodRef { key: pod.key.clone(), uid: pod.meta.uid.clone() }
 }
 
 /// The next step of the drain. Total and deterministic: the same input gives the same step.

@@ -129,7 +129,7 @@ impl Claimant {
 }
 
 pub fn reference(pod: &PodRecord) -> PodRef {
-    PodRef { key: pod.key.clone(), uid: pod.meta.uid.clone() }
+    PodRef::of(pod)
 }
 
 /// `minAvailable: needs` over pods labelled app=<name>; allows what is left over.

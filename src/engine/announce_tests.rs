@@ -121,7 +121,7 @@ fn an_accepted_eviction_is_told_on_its_pod_and_a_refused_one_is_not() {
     let view = fleet.project(at(10));
     let subject = Subject::Occupancy { component: key(GPU), node: "n1".into() };
     let done = |name: &str, written| Done {
-        pod: Some(PodRef { key: key(name), uid: format!("uid-Pod-{name}").as_str().into() }),
+        pod: Some(PodRef { key: key(name), uid: format!("uid-Pod-{name}").as_str().into(), resource_version: "1".into() }),
         written,
     };
     let results = vec![

@@ -2,7 +2,7 @@
 
 use crate::{
     api::{ComponentKey, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Uid, Version, keys::Slot},
-    fleet::records::Str,
+    fleet::records::{PodRecord, Str},
 };
 
 /// One guarded write (evictions of one round count as one). `why` is a sentence for logs, Events and the console.
@@ -74,12 +74,12 @@ pub enum Evidence {
 pub enum Op {
     /// One merge patch of a Node, with its UID and resourceVersion.
     PatchNode(NodePatch),
-    /// `policy/v1` evictions, each pinned to its UID.
+    /// `policy/v1` evictions, each pinned to its UID and resourceVersion.
     Evict {
         pods: Vec<PodRef>,
         grace_seconds: Option<u32>,
     },
-    /// DELETE with a UID precondition and the pod's own grace period.
+    /// DELETE with UID and resourceVersion preconditions and the pod's own grace period.
     DeletePod(PodRef),
     /// Create a pod (unload pods). The body is complete.
     CreatePod(Box<serde_json::Value>),
@@ -168,11 +168,28 @@ pub struct HandoffRef {
     pub resource_version: Str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// A pod as it was seen. Two of them are the same when they mean the same pod, in whatever state it was seen.
+#[derive(Debug, Clone)]
 pub struct PodRef {
     pub key: ObjectKey,
     pub uid: Uid,
+    /// The state that was decided on: one that changed since (it is on its way out, it has ended) is looked at again, not evicted.
+    pub resource_version: Str,
 }
+
+impl PodRef {
+    pub fn of(pod: &PodRecord) -> Self {
+        Self { key: pod.key.clone(), uid: pod.meta.uid.clone(), resource_version: pod.meta.resource_version.clone() }
+    }
+}
+
+impl PartialEq for PodRef {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.key, &self.uid) == (&other.key, &other.uid)
+    }
+}
+
+impl Eq for PodRef {}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePatch {

@@ -674,8 +674,7 @@ fn is_recorded(f: &Facts<'_>, pod: &PodRecord) -> bool {
 }
 
 pub(super) fn delete(pod: &PodRecord, why: String) -> Action {
-    let pod = PodRef { key: pod.key.clone(), uid: pod.meta.uid.clone() };
-    Action { op: Op::DeletePod(pod), evidence: Evidence::Fresh, why }
+    Action { op: Op::DeletePod(PodRef::of(pod)), evidence: Evidence::Fresh, why }
 }
 
 /// When the last container of an ended pod finished; unknown: the far future, so that nothing passes for newer.

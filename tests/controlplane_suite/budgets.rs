@@ -9,7 +9,7 @@ use lockkeeper::{
 use serde_json::json;
 
 use crate::{
-    fleet::{Fleet, LONG, node_of, uid_of},
+    fleet::{Fleet, LONG, node_of, uid_of, version_of},
     site::{arena, block_on},
     support::controlplane::User,
     wait::eventually,
@@ -114,7 +114,11 @@ fn a_replacement_under_the_same_name_survives() {
         // An eviction of the first that comes late, as after a lost answer.
         let cluster = arena.site.cluster(User::Reconciler, false).await;
         let writer = Writer::new(&cluster, cluster.write_cap().expect("not read-only"), open());
-        let stale = PodRef { key: ObjectKey::new(fleet.apps(), "db-0"), uid: uid_of(&first).into() };
+        let stale = PodRef {
+            key: ObjectKey::new(fleet.apps(), "db-0"),
+            uid: uid_of(&first).into(),
+            resource_version: version_of(&first).into(),
+        };
         assert_eq!(writer.evict(&stale, None).await, Written::Gone);
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
         let now = fleet.running("db", 1).await.remove(0);

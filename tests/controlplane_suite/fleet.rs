@@ -425,6 +425,10 @@ pub fn uid_of(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
+pub fn version_of(pod: &Pod) -> &str {
+    pod.metadata.resource_version.as_deref().unwrap_or_default()
+}
+
 pub fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }

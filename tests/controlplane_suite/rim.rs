@@ -122,7 +122,7 @@ fn evictions_are_pinned_carry_their_grace_and_name_a_budget() {
         let writer = writer(&cluster);
         let record =
             fresh::get(&cluster, Kind::Pod, "default", "rim-db").await.expect("read").and_then(fresh::pod_of).expect("a pod");
-        let known = PodRef { key: record.key.clone(), uid: record.meta.uid.clone() };
+        let known = PodRef::of(&record);
         let namesake = PodRef { uid: "0b0b0b0b-0000-0000-0000-000000000000".into(), ..known.clone() };
         assert_eq!(writer.evict(&namesake, None).await, Written::Gone);
         assert_eq!(writer.delete_pod(&namesake).await, Written::Gone);
@@ -144,7 +144,15 @@ fn evictions_are_pinned_carry_their_grace_and_name_a_budget() {
         .await;
         assert_eq!(blocked.class(), RefusalClass::DisruptionBudget);
         budgets.delete("rim-db", &Default::default()).await.expect("delete the budget");
-        assert_eq!(writer.evict(&known, Some(7)).await, Written::Applied(None));
+        // It changed since it was looked at.
+        let labelled = kube::api::Patch::Merge(json!({"metadata": {"labels": {"person": "was-here"}}}));
+        pods.patch("rim-db", &Default::default(), &labelled).await.expect("label");
+        assert!(matches!(writer.evict(&known, None).await, Written::Conflict { .. }));
+        assert!(matches!(writer.delete_pod(&known).await, Written::Conflict { .. }));
+        assert_eq!(pods.get("rim-db").await.expect("it stays").metadata.deletion_timestamp, None);
+        let record =
+            fresh::get(&cluster, Kind::Pod, "default", "rim-db").await.expect("read").and_then(fresh::pod_of).expect("a pod");
+        assert_eq!(writer.evict(&PodRef::of(&record), Some(7)).await, Written::Applied(None));
         let leaving = pods.get("rim-db").await.expect("the pod is leaving");
         assert_eq!(leaving.metadata.deletion_grace_period_seconds, Some(7));
         let facts = fresh::node(&cluster, &"rim-n2".into(), &Wanted { incoming: true, devices: true, handoff: None })

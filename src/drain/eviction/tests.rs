@@ -30,7 +30,8 @@ fn every_answer_has_its_meaning() {
             ),
             "Replaced",
         ),
-        (conflict("the object has been modified"), "Transient"),
+        (conflict("the object has been modified"), "Changed"),
+        (conflict("Precondition failed: ResourceVersion in precondition: 7, ResourceVersion in object meta: 8"), "Changed"),
         (
             refused(
                 429,

@@ -95,7 +95,7 @@ pub(in crate::engine) fn sources(cluster: Cluster, picture: Picture) -> (watch::
 }
 
 fn acted(sources: &Sources, op: Op, results: Vec<Written>) {
-    let pod = PodRef { key: key("shop/a"), uid: "u".into() };
+    let pod = PodRef { key: key("shop/a"), uid: "u".into(), resource_version: "1".into() };
     let results = results.into_iter().map(|written| Done { pod: Some(pod.clone()), written }).collect();
     let action = Action { op, evidence: Evidence::Watched, why: "no label".into() };
     sources.probes.recorded.acted(&action, &Executed { results });

@@ -361,6 +361,7 @@ impl Story {
                 let pod = PodRef {
                     key: key(&format!("shop/app-{node}-{number}")),
                     uid: format!("uid-Pod-shop/app-{node}-{number}").into(),
+                    resource_version: "1".into(),
                 };
                 let outcome = match outcome {
                     0 => Outcome::Accepted,

@@ -406,8 +406,8 @@ impl World {
             Op::PutHandoffStatus { of, .. } | Op::PatchHandoffSpec { of, .. } | Op::SetHandoffFinalizer { of, .. } => {
                 vec![of.uid.as_str(), &*of.resource_version]
             }
-            Op::Evict { pods, .. } => pods.iter().map(|pod| pod.uid.as_str()).collect(),
-            Op::DeletePod(pod) => vec![pod.uid.as_str()],
+            Op::Evict { pods, .. } => pods.iter().flat_map(|pod| [pod.uid.as_str(), &*pod.resource_version]).collect(),
+            Op::DeletePod(pod) => vec![pod.uid.as_str(), &*pod.resource_version],
             _ => Vec::new(),
         };
         assert!(versions.iter().all(|text| !text.is_empty()), "without a precondition: {}", action.why);
