@@ -8,7 +8,7 @@ use super::{
     cordon::{self, Cordon},
     facts::Facts,
     interlock::{self, Effect, Order, Rule, Step},
-    kernel_module::{act, on_handoff, wait},
+    kernel_module::{act, effect, on_handoff, wait},
     patch::{NodeEdit, loaded_text, whole_seconds},
     start,
     transition::Transition,
@@ -388,6 +388,14 @@ fn at_rest(f: &Facts<'_>) -> Verdict {
         }
         Phase::Held => {
             wait(f, vec![on_handoff(f, BlockerKind::HandoffHeld, reason.map(|reason| reason.message).unwrap_or_default())], None)
+        }
+        // The label was off before the handoff wrote anything, so no mark is left: what rule 1 still holds back is said by its name.
+        // Who leaves the node as it is has been told.
+        Phase::Aborted if f.spec().is_some_and(|spec| spec.action != HandoffAction::Leave) => {
+            match interlock::step(f, &Order::label(f)) {
+                Some(step) => effect(f, step.effect),
+                None => Verdict::Done,
+            }
         }
         _ => Verdict::Done,
     }

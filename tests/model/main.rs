@@ -6,6 +6,7 @@ mod check;
 mod decide;
 mod mistakes;
 mod picture;
+mod planted;
 mod state;
 mod steps;
 mod story;

@@ -48,3 +48,33 @@ fn a_label_taken_off_after_it_was_given_back_stays_off() {
     world.until_phase("n1", Phase::Held);
     assert_eq!(world.kernel["n1"], None, "out of service, as asked");
 }
+
+#[test]
+fn an_abort_before_anything_was_written_says_what_the_missing_label_leaves_behind() {
+    let mut world = World::new(&["n1"]);
+    world.edit_label("n1", Role::Desired, None);
+    world.until_phase("n1", Phase::Preflight);
+    world.abort("n1");
+    world.until_phase("n1", Phase::Aborted);
+    world.ticks(60);
+    world.at_rest();
+    // The label is an order still: the plugin goes. Nothing more does, and that has a name.
+    assert_eq!(world.version("n1"), [None, Some("1".into()), None, None]);
+    assert_eq!(world.kernel["n1"].as_deref(), Some("1"));
+    assert_eq!(world.blockers("n1"), ["HandoffHeld"]);
+    world.edit_label("n1", Role::Desired, Some("1"));
+    world.until("in service again", |world| world.runs("n1", "1"));
+}
+
+#[test]
+fn a_node_left_as_it_is_without_its_label_is_at_rest() {
+    let mut world = World::new(&["n1"]);
+    world.edit_label("n1", Role::Desired, None);
+    world.until_phase("n1", Phase::Preflight);
+    world.spec("n1", |spec| spec.action = HandoffAction::Leave);
+    world.until_phase("n1", Phase::Aborted);
+    world.ticks(60);
+    world.at_rest();
+    assert_eq!(world.kernel["n1"].as_deref(), Some("1"));
+    assert_eq!(*world.verdict("n1"), crate::handoff::verdict::Verdict::Done, "a person chose that");
+}
