@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use lockkeeper::sim::{
     apiserver::Faults,
     demo::{chaos, story, supervisor},
@@ -204,29 +205,29 @@ impl<'v> Story<'v> {
 
     /// Until so many nodes have each component in the version; how many have.
     async fn see(&mut self, version: &str, nodes: &[String], enough: usize) -> u64 {
-        let mut there = 0;
-        for module in &self.modules {
-            let outcome = Order { module: *module, version, nodes }.see(&self.hands, PATIENCE, enough).await;
-            self.done.retries += outcome.retried as u64;
-            there += outcome.upgraded as u64;
-        }
-        there
+        self.outcomes(version, nodes, enough).await.iter().map(|outcome| outcome.upgraded as u64).sum()
+    }
+
+    /// Looks after all components at once: a handoff that waits for a person's choice keeps its node from the other component's.
+    async fn outcomes(&mut self, version: &str, nodes: &[String], enough: usize) -> Vec<Outcome> {
+        let orders: Vec<Order<'_>> = self.modules.iter().map(|module| Order { module: *module, version, nodes }).collect();
+        let outcomes = join_all(orders.iter().map(|order| order.see(&self.hands, PATIENCE, enough))).await;
+        self.done.retries += outcomes.iter().map(|outcome| outcome.retried as u64).sum::<u64>();
+        outcomes
     }
 
     async fn through(&mut self, version: &str, nodes: &[String]) -> Result<(), String> {
-        for module in &self.modules {
-            let outcome: Outcome = Order { module: *module, version, nodes }.see_through(&self.hands, PATIENCE).await;
-            self.done.retries += outcome.retried as u64;
-            if outcome.upgraded < nodes.len() {
-                let left = outcome.unfinished.join("\n    ");
-                let (name, all) = (module.name, nodes.len());
-                return Err(format!(
-                    "{} of {all} nodes came to {name} {version} within {PATIENCE:?}:\n    {left}",
-                    outcome.upgraded
-                ));
-            }
+        let outcomes = self.outcomes(version, nodes, nodes.len()).await;
+        match self.modules.iter().zip(outcomes).find(|(_, outcome)| outcome.upgraded < nodes.len()) {
+            Some((module, outcome)) => Err(format!(
+                "{} of {} nodes came to {} {version} within {PATIENCE:?}:\n    {}",
+                outcome.upgraded,
+                nodes.len(),
+                module.name,
+                outcome.unfinished.join("\n    ")
+            )),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// People and machines; true for people.
