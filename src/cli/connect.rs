@@ -1,6 +1,9 @@
-//! Which cluster: kubeconfig file and context, or the pod's own. Errors name the file and what it holds.
+//! Which cluster: kubeconfig file and context, or the pod's own. Errors name the file and what it holds. What becomes of credentials while a
+//! process runs is in `stored`.
 
-use std::{env, fs, path::PathBuf, time::Duration};
+mod stored;
+
+use std::{env, fs, path::PathBuf, sync::Arc, time::Duration};
 
 use http::{HeaderValue, header};
 use kube::{
@@ -8,6 +11,7 @@ use kube::{
     config::{ExecInteractiveMode, KubeConfigOptions, Kubeconfig},
 };
 
+use self::stored::Stored;
 use super::{Failure, Global};
 use crate::cluster::Cluster;
 
@@ -30,8 +34,9 @@ pub struct Connected {
 
 /// Connect, and ask the server who it is.
 pub async fn connect(global: &Global, terminal: Terminal) -> Result<Connected, Failure> {
-    let Chosen { context, config, plugin } = config(global, terminal).await?;
+    let Chosen { context, source, config, plugin } = config(global, terminal).await?;
     let server = shown(&config.cluster_url.to_string());
+    let stored = Stored::new(global, &context, source, &config);
     let namespace = config.default_namespace.clone();
     let client = Client::try_from(config).map_err(|error| {
         let plugin = plugin.map(|command| format!(" (its credentials come from the command {command:?})")).unwrap_or_default();
@@ -48,13 +53,15 @@ pub async fn connect(global: &Global, terminal: Terminal) -> Result<Connected, F
         })
     })?;
     let context = context.strip_prefix("context ").unwrap_or_default().to_owned();
-    Ok(Connected { cluster, namespace, context })
+    Ok(Connected { cluster: cluster.renewing(Arc::new(stored)), namespace, context })
 }
 
 /// A context, and how to reach its cluster.
 struct Chosen {
     /// `context lab`, for messages.
     context: String,
+    /// What names it; None: the pod's own service account.
+    source: Option<String>,
     config: Config,
     /// The command that gives credentials, if one does.
     plugin: Option<String>,
@@ -67,7 +74,8 @@ async fn config(global: &Global, terminal: Terminal) -> Result<Chosen, Failure> 
         }
         let config = Config::incluster()
             .map_err(|error| Failure::environment(format!("no kubeconfig, and not in a pod: {}; {NAME_ONE}", chain(&error))))?;
-        return Ok(Chosen { context: "the pod's own service account".to_owned(), config: tuned(config), plugin: None });
+        let context = "the pod's own service account".to_owned();
+        return Ok(Chosen { context, source: None, config: tuned(config), plugin: None });
     };
     let names: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
     let there_are = || match names.len() {
@@ -107,7 +115,7 @@ async fn config(global: &Global, terminal: Terminal) -> Result<Chosen, Failure> 
             proxy.host().unwrap_or_default()
         )));
     }
-    Ok(Chosen { context: format!("context {context}"), config: tuned(config), plugin })
+    Ok(Chosen { context: format!("context {context}"), source: Some(source), config: tuned(config), plugin })
 }
 
 /// What the context names and the file does not have. Without its user a request would be sent as nobody.

@@ -8,6 +8,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 
 use super::{
+    credentials::NotAccepted,
     error::{CallError, Refusal, chain},
     read_only::ReadOnly,
     request::Target,
@@ -168,6 +169,9 @@ fn sort(what: &str, error: kube::Error) -> CallError {
     if let kube::Error::Service(inner) = &error {
         if let Some(refused) = inner.downcast_ref::<ReadOnly>() {
             return CallError::ReadOnly(refused.clone());
+        }
+        if let Some(why) = inner.downcast_ref::<NotAccepted>() {
+            return CallError::NotAccepted { what: what.to_owned(), why: why.clone() };
         }
         if let Some(NoAnswer(limit)) = inner.downcast_ref::<NoAnswer>() {
             return CallError::TimedOut { what: what.to_owned(), limit: *limit };

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use kube::core::Status;
 
-use super::read_only::ReadOnly;
+use super::{credentials::NotAccepted, read_only::ReadOnly};
 
 /// A request that did not succeed. The text has no cluster name: whoever reports it says which cluster it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,6 +15,9 @@ pub enum CallError {
     /// The server answered with an error.
     #[error("{what}: {refusal}")]
     Refused { what: String, refusal: Box<Refusal> },
+    /// The server does not accept our credentials. Nothing was done.
+    #[error("{what}: {why}")]
+    NotAccepted { what: String, why: NotAccepted },
     /// No answer in time. A write may have been applied all the same.
     #[error("{what}: no answer within {}", seconds(.limit))]
     TimedOut { what: String, limit: Duration },
@@ -32,6 +35,7 @@ impl CallError {
         match self {
             Self::ReadOnly(_) => "ReadOnly",
             Self::Refused { refusal, .. } => refusal.class().word(),
+            Self::NotAccepted { .. } => "NotAccepted",
             Self::TimedOut { .. } => "TimedOut",
             Self::Transport { .. } => "Transport",
             Self::Undecodable { .. } => "Undecodable",
@@ -40,7 +44,10 @@ impl CallError {
 
     /// The HTTP status, if there was one.
     pub fn code(&self) -> Option<u16> {
-        self.refusal().map(|refusal| refusal.code)
+        match self {
+            Self::NotAccepted { .. } => Some(401),
+            _ => self.refusal().map(|refusal| refusal.code),
+        }
     }
 
     pub fn refusal(&self) -> Option<&Refusal> {

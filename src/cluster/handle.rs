@@ -10,6 +10,7 @@ use super::{
     call::{Call, unary},
     clock::Clock,
     counters::Counters,
+    credentials::{Line, Source},
     error::CallError,
     rim::Rim,
 };
@@ -19,6 +20,7 @@ use crate::fleet::view::ClusterInfo;
 #[derive(Clone)]
 pub struct Cluster {
     client: kube::Client,
+    line: Line,
     rim: Rim,
     info: Arc<ClusterInfo>,
 }
@@ -32,7 +34,17 @@ impl Cluster {
     pub fn over(client: kube::Client, read_only: bool, context: &str, server: &str) -> Self {
         let rim = Rim { read_only, ..Rim::default() };
         let info = ClusterInfo { context: context.to_owned(), server: server.to_owned(), ..ClusterInfo::default() };
-        Self { client: rim.around(client), rim, info: Arc::new(info) }
+        let namespace = client.default_namespace().to_owned();
+        let line = Line::new(client);
+        Self { client: rim.around(&line, &namespace), line, rim, info: Arc::new(info) }
+    }
+
+    /// Credentials that this cluster does not accept any more are read again from there, in all clones. After [`Cluster::identified`]: no
+    /// other cluster than that one is gone to.
+    #[must_use]
+    pub fn renewing(self, source: Arc<dyn Source>) -> Self {
+        self.line.renew_from(source, self.rim.clock.clone(), &self.info.uid);
+        self
     }
 
     /// Ask the server who it is and who we are. Only the version must answer: the rest may be forbidden and then stays empty.

@@ -7,6 +7,7 @@ pub mod audit;
 pub mod call;
 pub mod clock;
 pub mod counters;
+pub mod credentials;
 mod decoding;
 pub mod error;
 pub mod events;

@@ -18,6 +18,7 @@ use super::{
     audit::WriteLog,
     clock::Clock,
     counters::Counters,
+    credentials::{Line, NotAccepted},
     error::Refusal,
     kubectl, read_only,
     request::{Target, Verb},
@@ -58,14 +59,12 @@ pub struct Rim {
 }
 
 impl Rim {
-    /// A client whose every request passes this rim before `inner` sends it.
-    pub fn around(&self, inner: kube::Client) -> kube::Client {
-        let namespace = inner.default_namespace().to_owned();
-        let valid_until = *inner.valid_until();
-        kube::Client::new(Guarded { rim: self.clone(), inner }, namespace).with_valid_until(valid_until)
+    /// A client whose every request passes this rim before the line's client sends it.
+    pub fn around(&self, line: &Line, namespace: &str) -> kube::Client {
+        kube::Client::new(Guarded { rim: self.clone(), line: line.clone() }, namespace)
     }
 
-    async fn pass(self, inner: kube::Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    async fn pass(self, line: Line, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let target = Target::of(request.method(), request.uri());
         if self.read_only {
             read_only::check(&target)?;
@@ -82,8 +81,12 @@ impl Rim {
         let stream = target.is_stream();
         let limit = request.extensions().get::<Limit>().map_or_else(|| default_limit(&target), |limit| limit.0);
         let sent = Instant::now();
-        let answer = timeout(limit, async {
-            let response = inner.send(request).await.map_err(BoxError::from)?;
+        // What is held back was not sent: it is neither counted nor logged.
+        let (generation, client) = timeout(limit, line.client()).await.map_err(|_| NoAnswer(limit))??;
+        let left = limit.saturating_sub(sent.elapsed());
+        // All of it within the limit: a write must not come later than whoever sent it may hold its lease.
+        let answer = timeout(left, async {
+            let response = send(&line, generation, &client, request).await?;
             if stream && response.status().is_success() {
                 return Ok((response, None));
             }
@@ -94,7 +97,11 @@ impl Rim {
         .await
         .unwrap_or_else(|_| Err(BoxError::from(NoAnswer(limit))));
         let took = sent.elapsed();
-        let code = answer.as_ref().map_or(0, |(response, _)| response.status().as_u16());
+        let code = match &answer {
+            Ok((response, _)) => response.status().as_u16(),
+            Err(error) if error.is::<NotAccepted>() => 401,
+            Err(_) => 0,
+        };
         if let Ok((response, _)) = &answer {
             self.clock.observe(response.headers(), sent);
         }
@@ -121,6 +128,39 @@ impl Rim {
             }
         }
         answer.map(|(response, _)| response)
+    }
+}
+
+/// None for a body that can be read only once; ours are all of bytes.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
+/// Once more with other credentials if those that there were are not accepted: the server has done nothing before it knows who asks.
+async fn send(line: &Line, generation: u64, client: &kube::Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    if !line.renews() {
+        return client.send(request).await.map_err(BoxError::from);
+    }
+    let again = copy(&request);
+    match client.send(request).await {
+        Ok(response) if response.status() == http::StatusCode::UNAUTHORIZED => {
+            let client = line.refused(generation).await?;
+            match again {
+                Some(again) => client.send(again).await.map_err(BoxError::from),
+                None => Ok(response),
+            }
+        }
+        Ok(response) => Ok(response),
+        Err(error) => {
+            line.broke().await;
+            Err(error.into())
+        }
     }
 }
 
@@ -154,7 +194,7 @@ impl Written {
 
 struct Guarded {
     rim: Rim,
-    inner: kube::Client,
+    line: Line,
 }
 
 impl tower::Service<Request<Body>> for Guarded {
@@ -167,6 +207,6 @@ impl tower::Service<Request<Body>> for Guarded {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.rim.clone().pass(self.inner.clone(), request))
+        Box::pin(self.rim.clone().pass(self.line.clone(), request))
     }
 }

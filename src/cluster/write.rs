@@ -106,6 +106,7 @@ impl Written {
     pub(super) fn failed(error: CallError) -> Self {
         match error {
             CallError::ReadOnly(refused) => Self::NotSent { why: refused.to_string() },
+            CallError::NotAccepted { why, .. } => Self::NotSent { why: why.to_string() },
             CallError::Refused { refusal, .. } => match refusal.class() {
                 RefusalClass::AlreadyExists => Self::AlreadyExists,
                 RefusalClass::Conflict => Self::Conflict { message: refusal.message },

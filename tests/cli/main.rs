@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cluster;
+mod credentials;
 mod help;
 mod pipes;
 mod reconcile;

@@ -24,8 +24,8 @@ use crate::{
 };
 
 /// A process that runs until it is told to end. Killed when it is dropped.
-struct Running {
-    child: Child,
+pub struct Running {
+    pub child: Child,
     log: PathBuf,
 }
 
@@ -37,10 +37,10 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(home: &Path, sim: &Simulated, name: &str) -> Self {
+    pub fn start(home: &Path, kubeconfig: &Path, name: &str) -> Self {
         let log = home.join(format!("{name}.log"));
         let mut command = command(home);
-        command.args(["reconcile", "--admin-address=127.0.0.1:0", "--identity", name, "--kubeconfig"]).arg(&sim.kubeconfig);
+        command.args(["reconcile", "--admin-address=127.0.0.1:0", "--identity", name, "--kubeconfig"]).arg(kubeconfig);
         command.stdout(Stdio::null()).stderr(File::create(&log).unwrap());
         Self { child: command.spawn().unwrap(), log }
     }
@@ -66,11 +66,11 @@ impl Running {
     }
 
     #[track_caller]
-    fn says(&mut self, message: &str) -> Value {
+    pub fn says(&mut self, message: &str) -> Value {
         self.line(message, |line| line["message"] == message)
     }
 
-    fn address(&mut self) -> SocketAddr {
+    pub fn address(&mut self) -> SocketAddr {
         self.says("reconciling")["admin_address"].as_str().unwrap().parse().unwrap()
     }
 
@@ -94,7 +94,7 @@ impl Running {
 }
 
 /// `GET path`: the status and the body.
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -104,7 +104,7 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 #[track_caller]
-fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !is() {
         assert!(Instant::now() < until, "{what}");
@@ -166,14 +166,14 @@ fn missing_permissions_are_named_verb_by_verb() {
 fn it_works_tells_and_ends_in_order() {
     let home = tempfile::tempdir().unwrap();
     let sim = Simulated::start(home.path(), 2, &[]);
-    let mut first = Running::start(home.path(), &sim, "first");
+    let mut first = Running::start(home.path(), &sim.kubeconfig, "first");
     let address = first.address();
     first.says("this process holds the Lease and acts");
     let holder = sim.lease("/spec/holderIdentity").unwrap();
     let (name, id) = holder.as_str().unwrap().split_once('_').unwrap();
     assert!(name == "first" && id.starts_with(&format!("{}_", first.child.id())), "{holder}");
     until("it is ready", || get(address, "/ready").0 == 200);
-    let mut second = Running::start(home.path(), &sim, "second");
+    let mut second = Running::start(home.path(), &sim.kubeconfig, "second");
     let standby = second.address();
     until("the other is ready, too", || get(standby, "/ready").1.contains("stands by"));
 
@@ -245,7 +245,7 @@ fn it_works_tells_and_ends_in_order() {
 fn a_second_signal_ends_it_at_once() {
     let home = tempfile::tempdir().unwrap();
     let sim = Simulated::start(home.path(), 1, &[]);
-    let mut running = Running::start(home.path(), &sim, "hasty");
+    let mut running = Running::start(home.path(), &sim.kubeconfig, "hasty");
     running.says("this process holds the Lease and acts");
     // From now on no write is answered, the Lease's release neither.
     sim.api.set_faults(Box::new(Faults::new(1, vec![Fault::once(Matcher::writes(), Action::Hang).times(1_000_000)])));

@@ -22,8 +22,13 @@ pub struct Served {
     pub server: ApiServer,
     /// Method and path with query, in the order in which they came.
     requests: Arc<Mutex<Vec<(String, String)>>>,
+    token: Token,
+    address: SocketAddr,
     pub kubeconfig: PathBuf,
 }
+
+/// The one token that is accepted; None: any.
+type Token = Arc<Mutex<Option<String>>>;
 
 /// What the cluster has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +45,11 @@ impl Served {
     pub fn start(home: &Path, install: Install, more: &[Value]) -> Self {
         let requests: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
         let (send, receive) = mpsc::channel();
-        let heard = requests.clone();
+        let (heard, token) = (requests.clone(), Token::default());
+        let accepted = token.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(serve(heard, send, install));
+            runtime.block_on(serve(heard, accepted, send, install));
         });
         let (server, address) = receive.recv().expect("the server starts");
         if install != Install::NoObjects {
@@ -54,13 +60,24 @@ impl Served {
             server.install(object.clone()).expect("fixture");
         }
         server.enforce_rbac(install == Install::NoRights);
-        let kubeconfig = home.join("kubeconfig");
+        let served = Self { server, requests, token, address, kubeconfig: home.join("kubeconfig") };
+        served.log_in("t");
+        served
+    }
+
+    /// The kubeconfig gets another token.
+    pub fn log_in(&self, token: &str) {
+        let address = self.address;
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: sim\nclusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}]\n\
-             contexts: [{{name: sim, context: {{cluster: c, user: u, namespace: kmods}}}}]\nusers: [{{name: u, user: {{token: t}}}}]\n"
+             contexts: [{{name: sim, context: {{cluster: c, user: u, namespace: kmods}}}}]\nusers: [{{name: u, user: {{token: {token}}}}}]\n"
         );
-        fs::write(&kubeconfig, text).expect("a kubeconfig");
-        Self { server, requests, kubeconfig }
+        fs::write(&self.kubeconfig, text).expect("a kubeconfig");
+    }
+
+    /// From now on the server accepts this token and no other.
+    pub fn accept(&self, token: &str) {
+        *self.token.lock().expect("no panic") = Some(token.to_owned());
     }
 
     /// The arguments, on this cluster.
@@ -85,7 +102,12 @@ impl Served {
     }
 }
 
-async fn serve(heard: Arc<Mutex<Vec<(String, String)>>>, started: mpsc::Sender<(ApiServer, SocketAddr)>, install: Install) {
+async fn serve(
+    heard: Arc<Mutex<Vec<(String, String)>>>,
+    accepted: Token,
+    started: mpsc::Sender<(ApiServer, SocketAddr)>,
+    install: Install,
+) {
     let server = ApiServer::new(Config::default());
     let identity = Identity::new("cli");
     let client = server.client(&if install == Install::NoRights { identity.user("nobody") } else { identity });
@@ -94,12 +116,19 @@ async fn serve(heard: Arc<Mutex<Vec<(String, String)>>>, started: mpsc::Sender<(
     started.send((server, address)).expect("the test waits");
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
-        let (client, heard) = (client.clone(), heard.clone());
+        let (client, heard, accepted) = (client.clone(), heard.clone(), accepted.clone());
         let service = service_fn(move |request: Request<Incoming>| {
-            let (client, heard) = (client.clone(), heard.clone());
+            let (client, heard, accepted) = (client.clone(), heard.clone(), accepted.clone());
             async move {
                 let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
                 heard.lock().expect("no panic").push((request.method().to_string(), path));
+                let token = request.headers().get("authorization").and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+                if accepted.lock().expect("no panic").as_deref().is_some_and(|accepted| token != Some(accepted)) {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Unauthorized", "code": 401,
+                        "message": "Unauthorized"});
+                    let body = Body::from(status.to_string().into_bytes());
+                    return Ok(Response::builder().status(401).body(body).expect("a response"));
+                }
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
                 let answer = client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await;

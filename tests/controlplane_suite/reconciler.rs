@@ -24,18 +24,16 @@ pub struct Process {
 impl Process {
     /// `lockkeeper ARGS` with the rights of a user; `name` is unique on the site.
     pub fn start(site: &Site, user: User, name: &str, args: &[&str]) -> Self {
-        let log = site.plane.dir().join(format!("{name}.log"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        command.args(args).arg("--kubeconfig").arg(site.plane.kubeconfig(user));
+        Process::over(&mut command, site.plane.dir().join(format!("{name}.log")))
+    }
+
+    /// Any command of it, with this log.
+    pub fn over(command: &mut Command, log: PathBuf) -> Self {
         let out = File::create(&log).expect("a log file");
-        let child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
-            .args(args)
-            .arg("--kubeconfig")
-            .arg(site.plane.kubeconfig(user))
-            .stdin(Stdio::null())
-            .stdout(out.try_clone().expect("a log file"))
-            .stderr(out)
-            .spawn()
-            .expect("run lockkeeper");
-        Self { child, log }
+        let command = command.stdin(Stdio::null()).stdout(out.try_clone().expect("a log file")).stderr(out);
+        Self { child: command.spawn().expect("run lockkeeper"), log }
     }
 
     /// The reconciler.
@@ -58,6 +56,12 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("signal lockkeeper");
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub fn end(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.child.wait().expect("wait for lockkeeper")
     }
 
     /// None while it runs.

@@ -1,7 +1,7 @@
 //! One watch per kind, each with its own back-off, its own health and its own task: none of them can hold up another.
 //! They turn the API server's bytes into events of decoded records; what the records mean is the fleet's.
 
-mod backoff;
+pub(super) mod backoff;
 mod board;
 mod lines;
 mod pulse;

@@ -67,10 +67,10 @@ async fn ask(cluster: &Cluster) -> Result<(), CallError> {
     }
 }
 
-/// No connection, no answer, or none that the server could give.
+/// No connection, no answer, or none that the server could give; or it does not accept us, and what it accepts next is known by asking.
 pub fn is_away(error: &CallError) -> bool {
     match error {
-        CallError::TimedOut { .. } | CallError::Transport { .. } => true,
+        CallError::TimedOut { .. } | CallError::Transport { .. } | CallError::NotAccepted { .. } => true,
         CallError::Refused { refusal, .. } => refusal.code >= 500 || refusal.code == 408,
         CallError::ReadOnly(_) | CallError::Undecodable { .. } => false,
     }
@@ -81,5 +81,9 @@ fn away(cluster: &Cluster, board: &Board, kind: Kind, error: &CallError, pause: 
     let live = board.of(kind)?.state == WatchState::Live;
     let now = cluster.clock().now();
     let next = now + SignedDuration::try_from(pause).unwrap_or_default();
-    live.then(|| WatchState::Retrying { error: format!("the server does not answer: {error}"), since: now, next })
+    let error = match error {
+        CallError::NotAccepted { why, .. } => why.to_string(),
+        error => format!("the server does not answer: {error}"),
+    };
+    live.then_some(WatchState::Retrying { error, since: now, next })
 }
