@@ -56,6 +56,7 @@ impl Place {
     pub fn of(node: &NodeName, key: &ComponentKey, it: &Contribution) -> Option<Self> {
         let position = match it.standing {
             Standing::Queued { position } => position,
+            _ if it.returning.is_some() => it.returning.and_then(|it| it.position),
             _ if it.kind == Kind::Resumed => None,
             _ => return None,
         };
@@ -473,6 +474,10 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
             "its list of admitted nodes does not parse: {garbage}. Correct the annotation, or remove it when no handoff runs"
         );
         return Answer::Passed(vec![Blocker { kind: BlockerKind::Anomaly, object, message, since: inputs.now }]);
+    }
+    // It is asked what it may do once it is queued, which is its next step; until then those behind it wait.
+    if it.contribution.returning.is_some() {
+        return Answer::Holds(Vec::new());
     }
     let Some(record) = &it.node.record else {
         return Answer::Passed(vec![on_node(BlockerKind::NodeGone, "the Node does not exist".to_owned())]);

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
+    action::Op,
     cordon::{self, Cordon},
     ending,
     facts::Facts,
@@ -40,11 +41,19 @@ pub enum Standing {
     Failed,
 }
 
+/// An ended handoff that is asked for once more, and whose next step is the one back to the queue: its place is its own already, though
+/// its status does not say so yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Returning {
+    pub position: Option<i32>,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contribution {
     /// Place of the component in the sorted list of components.
     pub component: usize,
     pub standing: Standing,
+    pub returning: Option<Returning>,
     pub kind: Kind,
     pub selected: bool,
     /// Labels, record or pods of the component are on the node.
@@ -96,6 +105,9 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
     Contribution {
         component,
         standing,
+        // Not merely asked for: what cannot go back to the queue would keep it waiting for ever.
+        returning: (phase.is_some_and(|phase| phase != Phase::Queued) && goes_to_the_queue(verdict))
+            .then(|| Returning { position: spec.and_then(|spec| spec.position) }),
         kind: match by {
             _ if resumed => Kind::Resumed,
             _ if f.is_by_label() => Kind::Label,
@@ -122,6 +134,12 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
             _ => None,
         },
     }
+}
+
+/// Its next action writes down that it is queued.
+fn goes_to_the_queue(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Act(action)
+        if matches!(&action.op, Op::PutHandoffStatus { status, .. } if status.phase == Phase::Queued))
 }
 
 /// Labels, a record, a mark or pods of the component are there.

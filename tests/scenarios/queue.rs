@@ -8,11 +8,18 @@ use std::{
 use jiff::Timestamp;
 use lockkeeper::{
     engine::{EngineOptions, picture::Mode, probes::Probes},
-    sim::world::{ENGINE, WorldOptions},
+    sim::{
+        apiserver::{Action, Fault, Faults, Matcher, Verb},
+        scenarios::{
+            kernel_module::{NAME, NAMESPACE},
+            objects,
+        },
+        world::{ENGINE, WorldOptions},
+    },
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, play};
+use crate::stage::{Stage, handoff_path, play};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/lockkeeper-system/leases/lockkeeper";
 
@@ -52,6 +59,36 @@ fn nodes_go_in_the_operators_order_one_at_a_time_with_the_soak_between() {
             assert!(!opened.2 && next.2, "two nodes were closed at once: {doors:?}");
             assert!(next.0.duration_since(opened.0).as_secs() >= 39, "g10: the next node did not wait for the soak: {doors:?}");
         }
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+/// Its place is held by what was asked for, not by what the engine has got round to write down.
+#[test]
+fn a_handoff_that_is_asked_for_again_keeps_its_place_until_it_is_queued() {
+    play(|| async {
+        let stage = Stage::new(12, 2).installed().await;
+        let (again, fresh) = (stage.nodes[0].clone(), stage.nodes[1].clone());
+        let doors = doors(&stage);
+        let engine = stage.engine();
+        stage.release().await;
+        stage.spec(json!({"drain": {"cordon": "Always"}})).await;
+        stage.hands.delete(&handoff_path(&fresh)).await.unwrap();
+        stage.until("the other one has none", || stage.handoff(&fresh).is_null()).await;
+        // The way back to the queue fails for a while, and the next in the queue is all ready.
+        let name = format!("gpu.{again}");
+        let late = Fault::once(
+            Matcher::verb(Verb::Update).client(ENGINE).resource("nodehandoffs.lockkeeper.dev/status").name(name),
+            Action::Status(500),
+        );
+        stage.world.api.set_faults(Box::new(Faults::new(1, vec![late.times(4)])));
+        stage.edit(&again, json!({"version": "2.0", "position": 1, "requestedBy": "operator"}), true).await;
+        stage.hands.create(&objects::handoff(NAMESPACE, NAME, &fresh, "2.0", 2)).await.unwrap();
+        stage.until("both run 2.0", || stage.nodes.iter().all(|node| stage.is_done(node, "2.0"))).await;
+        let doors = doors.lock().unwrap().clone();
+        let closed: Vec<&String> = doors.iter().filter(|(_, _, closed)| *closed).map(|(_, node, _)| node).collect();
+        assert_eq!(closed, [&again, &fresh]);
         stage.clean();
         engine.stop().await;
     });

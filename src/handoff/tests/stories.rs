@@ -9,7 +9,11 @@ use crate::{
         keys::{FINALIZER, Role},
     },
     fleet::{build::*, records::PodPhase},
-    handoff::{action::Op, verdict::Verdict},
+    handoff::{
+        action::Op,
+        facts::Admission,
+        verdict::{BlockerKind, Verdict},
+    },
 };
 
 #[test]
@@ -244,6 +248,33 @@ fn a_failed_handoff_is_tried_again_and_rolled_back() {
     world.until_phase("n1", Phase::Done);
     assert!(world.runs("n1", "1") && !world.nodes["n1"].unschedulable);
     assert_eq!(world.handoff("n1").status.run.as_ref().unwrap().baseline[RESOURCE], 4);
+}
+
+#[test]
+fn what_is_asked_for_again_keeps_its_place_before_it_is_queued_and_only_if_it_will_be() {
+    let again = || {
+        let mut world = World::new(&["n1", "n2"]);
+        world.ask("n1", "2");
+        world.until_phase("n1", Phase::Done);
+        world.ticks(400);
+        world.spec("n1", |spec| (spec.version, spec.attempt, spec.position) = (Some("1".into()), 2, Some(1)));
+        world.ask("n2", "2");
+        world.spec("n2", |spec| spec.position = Some(2));
+        world
+    };
+    let mut world = again();
+    world.decide();
+    let admission = |world: &World, node: &str| world.decisions.queue.admission(&(node.into(), key(GPU))).cloned();
+    assert_eq!(world.phase("n1"), Phase::Done);
+    let Some(Admission::Blocked { blockers, .. }) = admission(&world, "n2") else { panic!("n2 goes first") };
+    assert_eq!(blockers[0].kind, BlockerKind::QueuedBehind, "{blockers:?}");
+    world.until_phase("n1", Phase::Done);
+    world.until_phase("n2", Phase::Done);
+
+    // A handoff without a Node has no way back to the queue that could be kept for it.
+    let mut world = again();
+    world.nodes.remove("n1");
+    world.until_phase("n2", Phase::Done);
 }
 
 #[test]

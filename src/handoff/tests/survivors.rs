@@ -88,6 +88,7 @@ fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contri
     let mut it = Contribution {
         component: 0,
         standing,
+        returning: None,
         kind: Kind::Ordered,
         selected: true,
         occupied: false,
