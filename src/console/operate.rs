@@ -143,12 +143,19 @@ fn one(facts: &Facts<'_>, to: String) -> Request {
 
 /// Opens the dialog of a reversible command.
 fn ask(model: &mut Model, command: Command) {
-    let Ok(facts) = model.selection() else { return };
+    if let Some((verb, text, intent)) = question(model, command) {
+        model.overlays.push(Box::new(Ask::new(command, verb, text, intent)));
+    }
+}
+
+/// What a reversible command would do with what is selected, as things stand: its verb, the sentence, and what is asked for.
+pub(super) fn question(model: &Model, command: Command) -> Option<(&'static str, String, Intent)> {
+    let facts = model.selection().ok()?;
     let (component, node): (ComponentKey, NodeName) = (facts.key.clone(), facts.node.name.clone());
     let phase = facts.phase().map_or("", |phase| phase.as_str());
     let paused = facts.component.and_then(|component| component.spec()).is_some_and(|spec| spec.rollout.paused);
     let running = facts.standing() == Standing::Running;
-    let (verb, text, intent) = match command {
+    Some(match command {
         Command::Hold => (
             "Hold",
             format!("{node} stops after {phase} and waits there until C. Its slot stays taken."),
@@ -188,7 +195,6 @@ fn ask(model: &mut Model, command: Command) {
             format!("{component} admits no further node until P.{}", if running { " What runs now goes on." } else { "" }),
             Intent::Pause { component: component.clone(), paused: true },
         ),
-        _ => return,
-    };
-    model.overlays.push(Box::new(Ask::new(verb, text, intent)));
+        _ => return None,
+    })
 }

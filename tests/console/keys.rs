@@ -106,6 +106,19 @@ fn a_node_made_again_under_its_name_is_not_the_one_that_was_planned() {
 }
 
 #[test]
+fn a_question_says_the_phase_of_now() {
+    let nodes = |phase| scene([node("gpu-n08").handoff(phase), node("gpu-n09")]);
+    let mut user = User::at(nodes(Phase::Draining));
+    user.go_to("gpu-n08").press("X").expect_text("gpu-n08 is in Draining");
+    user.see(nodes(Phase::Unloading))
+        .expect_overlay("ask")
+        .expect_text("gpu-n08 is in Unloading")
+        .expect_no_text("is in Draining");
+    user.press("tab enter");
+    assert_eq!(user.intents(), [Intent::Abort { component: gpu(), node: "gpu-n08".into(), reason: String::new() }]);
+}
+
+#[test]
 fn reversible_commands_ask_with_the_focus_on_cancel() {
     let cases = [
         ("gpu-n02", "X", Intent::Abort { component: gpu(), node: "gpu-n02".into(), reason: String::new() }),

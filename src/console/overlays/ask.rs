@@ -7,6 +7,7 @@ use crate::{
 };
 
 pub struct Ask {
+    asked: Command,
     verb: &'static str,
     text: String,
     intent: Intent,
@@ -14,8 +15,8 @@ pub struct Ask {
 }
 
 impl Ask {
-    pub fn new(verb: &'static str, text: String, intent: Intent) -> Self {
-        Self { verb, text, intent, buttons: Buttons::default() }
+    pub fn new(asked: Command, verb: &'static str, text: String, intent: Intent) -> Self {
+        Self { asked, verb, text, intent, buttons: Buttons::default() }
     }
 }
 
@@ -54,6 +55,16 @@ impl Overlay for Ask {
             Command::Back => Answer::close(),
             _ => Answer::stay(),
         }
+    }
+
+    fn refresh(&mut self, model: &mut Model) -> Answer {
+        // The same order, in the words of the phase that it is in by now.
+        if let Some((_, text, intent)) = operate::question(model, self.asked)
+            && intent == self.intent
+        {
+            self.text = text;
+        }
+        Answer::stay()
     }
 
     fn draw(&mut self, model: &Model, pen: &mut Pen<'_>) {
