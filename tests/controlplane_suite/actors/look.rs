@@ -233,12 +233,18 @@ pub struct Heard {
     pods: BTreeMap<String, Part>,
     /// All of it, as (place, word).
     all: Vec<(String, String)>,
+    /// The resourceVersion heard last of each pod that is there, by UID.
+    there: BTreeMap<String, String>,
 }
 
 impl Heard {
     /// An object as the watch told it; `gone` when it was deleted.
     pub fn hear(&mut self, pod: &Value, gone: bool, story: &str) {
         let uid = text(pod, "/metadata/uid").to_owned();
+        match gone {
+            true => drop(self.there.remove(&uid)),
+            false => drop(self.there.insert(uid.clone(), text(pod, "/metadata/resourceVersion").to_owned())),
+        }
         let new = !self.pods.contains_key(&uid);
         let at = place(pod, story);
         let part = self.pods.entry(uid).or_default();
@@ -277,6 +283,14 @@ impl Heard {
             say("gone".to_owned());
         }
         part.place = at;
+    }
+
+    /// Whether the watch has told all that a list of the pods shows.
+    pub fn is_up_to(&self, pods: &[Value]) -> bool {
+        let told = |pod: &Value| {
+            self.there.get(text(pod, "/metadata/uid")).is_some_and(|known| known == text(pod, "/metadata/resourceVersion"))
+        };
+        pods.len() == self.there.len() && pods.iter().all(told)
     }
 
     /// The parts, sorted by place: of each pod, in order.

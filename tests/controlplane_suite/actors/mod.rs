@@ -160,7 +160,7 @@ fn the_simulated_controllers_are_like_the_real_ones() {
             let (stage, turns, model) = (stage.clone(), turns.clone(), sims[story.name].looks.clone());
             playing.push(tokio::spawn(async move {
                 let _turn = turns.acquire().await.expect("turns");
-                let played = tokio::time::timeout(Duration::from_secs(500), play(&stage, &story, Some(&model))).await;
+                let played = tokio::time::timeout(Duration::from_secs(1500), play(&stage, &story, Some(&model))).await;
                 (story, played)
             }));
         }
