@@ -130,7 +130,10 @@ pub(super) fn automatic(f: &Facts<'_>) -> Option<Verdict> {
     {
         return None;
     }
-    if spec.is_none() && empty {
+    // What the removal of a component that was here before left behind is nobody's order for this one.
+    let removed = spec.is_some_and(|spec| spec.requested_by == BY_REMOVAL && spec.version.is_none())
+        && (f.phase().is_ended() || ending::is_out_of_service(f));
+    if (spec.is_none() || removed) && empty {
         let ready = f.record().is_some_and(|record| record.ready.is_true());
         let why = format!("{} has no version of {}: install {aim}", f.node.name, f.key);
         return (policy.rollout.install == InstallMode::Auto && ready).then(|| ask(f, Some(aim), BY_INSTALL, why));

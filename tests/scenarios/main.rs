@@ -16,6 +16,7 @@ mod outage;
 mod pods;
 mod queue;
 mod reboot;
+mod removal;
 mod replay;
 mod rollout;
 mod selector;
