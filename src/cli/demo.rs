@@ -133,6 +133,12 @@ fn interactive(demo: &Demo, global: &Global, mut door: Option<Door>) -> Result<E
     if let Some(door) = &door {
         eprintln!("{}", door.hint());
     }
+    // Until the console opens the terminal shows nothing else.
+    let _ = writeln!(
+        std::io::stderr(),
+        "setting up a simulated fleet of {} nodes, each with its first version and its pods; the console opens once they run",
+        demo.nodes
+    );
     let serving = door.as_mut().and_then(|door| door.serving.take());
     let stage = demo::interactive::start(&demo.options(), demo.speed, global.read_only, serving)
         .map_err(|why| Failure::environment(format!("the demo cannot start: {why}")))?;

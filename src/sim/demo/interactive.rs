@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use super::{
@@ -82,10 +82,13 @@ async fn play(
     let nodes = scenario::node_names(options.nodes);
     let at = serving.as_ref().map(Serving::url);
     let engine = start_engine(&world, Mode::Engine, at.as_deref()).await;
-    if let Err(why) = set_up(&world, &hands, &nodes, &options).await {
-        let _ = ready.send(Err(why));
-        return;
-    }
+    let blocked = match set_up(&world, &hands, &nodes, &options).await {
+        Ok(blocked) => blocked,
+        Err(why) => {
+            let _ = ready.send(Err(why));
+            return;
+        }
+    };
     // What the console shows is read-only when asked: then the engine of "the cluster" acts, and the console's only looks.
     let (shown, background) =
         if read_only { (start_engine(&world, Mode::ReadOnly, at.as_deref()).await, Some(engine)) } else { (engine, None) };
@@ -99,7 +102,7 @@ async fn play(
         None => Paced::Alone(tokio::spawn(pacer::hold_back(speed))),
     };
     let _ = ready.send(Ok((shown.pictures(), shown.requests(), shown.cluster().clone())));
-    let life = tokio::spawn(live(world.clone(), hands, nodes, options.seed));
+    let life = tokio::spawn(live(world.clone(), hands, nodes, blocked, options.seed));
     stop.notified().await;
     life.abort();
     paced.end();
@@ -144,12 +147,28 @@ fn world_options(options: &DemoOptions) -> WorldOptions {
     WorldOptions { faults: options.faults, crashes: false, ..WorldOptions::new(options.seed) }
 }
 
-/// The app whose budget allows nothing for a while.
-const BLOCKED: &str = "training-1";
 /// Somebody's pod that opens the device without claiming it: its node's unload will fail.
 const STRAY: &str = "debug-shell";
 
-async fn set_up(world: &World, hands: &Hands, nodes: &[String], options: &DemoOptions) -> Result<(), String> {
+/// The budget that allows nothing for a while: of an app that has no pod on the first node, which stands selected when the console opens.
+async fn blocked(hands: &Hands, nodes: &[String]) -> Option<String> {
+    let budgets: Vec<Value> = hands.items("/apis/policy/v1/namespaces/ml/poddisruptionbudgets").await.ok()?;
+    let pods: Vec<Value> = hands.items("/api/v1/namespaces/ml/pods").await.ok()?;
+    let first = nodes.first()?;
+    let names = budgets.iter().filter_map(|it| it.pointer("/metadata/name")?.as_str());
+    let of_trainings: Vec<&str> = names.filter(|name| name.starts_with("training")).collect();
+    let on_first =
+        |app: &str| pods.iter().any(|pod| pod["spec"]["nodeName"] == **first && pod["metadata"]["labels"]["app"] == app);
+    // A fleet of one or two nodes has no such app.
+    of_trainings.iter().find(|app| !on_first(app)).or(of_trainings.first()).map(|app| (*app).to_owned())
+}
+
+fn budget_path(app: &str) -> String {
+    format!("/apis/policy/v1/namespaces/ml/poddisruptionbudgets/{app}")
+}
+
+/// Returns the app whose budget allows nothing, for somebody to mend it.
+async fn set_up(world: &World, hands: &Hands, nodes: &[String], options: &DemoOptions) -> Result<Option<String>, String> {
     let no = |no: crate::sim::people::hands::No| no.to_string();
     hands.create(&scenario::component()).await.map_err(no)?;
     if !operator::all_ready(hands, nodes, scenario::OLD, Duration::from_secs(3600)).await {
@@ -158,10 +177,9 @@ async fn set_up(world: &World, hands: &Hands, nodes: &[String], options: &DemoOp
     operator::apply(hands, &scenario::workloads(nodes.len(), options.pods_per_node)).await.map_err(no)?;
     operator::settled(hands, Duration::from_secs(300)).await;
     // One budget allows nothing until a colleague mends it.
-    let budget = format!("/apis/policy/v1/namespaces/ml/poddisruptionbudgets/{BLOCKED}");
-    // A fleet of one or two nodes has no such app.
-    if hands.get(&budget).await.is_ok() {
-        hands.merge(&budget, &json!({"spec": {"maxUnavailable": 0}})).await.map_err(no)?;
+    let blocked = blocked(hands, nodes).await;
+    if let Some(app) = &blocked {
+        hands.merge(&budget_path(app), &json!({"spec": {"maxUnavailable": 0, "minAvailable": null}})).await.map_err(no)?;
     }
     if let Some(node) = stray_node(nodes) {
         hands.create(&stray(node)).await.map_err(no)?;
@@ -172,7 +190,7 @@ async fn set_up(world: &World, hands: &Hands, nodes: &[String], options: &DemoOp
     operator::release(hands).await.map_err(no)?;
     tokio::time::sleep(Duration::from_secs(30)).await;
     let _ = world;
-    Ok(())
+    Ok(blocked)
 }
 
 /// The third node, so that the first ones go well.
@@ -190,7 +208,7 @@ fn stray(node: &str) -> objects::Object {
 }
 
 /// Things that happen while nobody does anything: pods come and go, the budget is mended once it blocks, the stray pod ends once it was in the way.
-async fn live(world: Arc<World>, hands: Hands, nodes: Vec<String>, seed: u64) {
+async fn live(world: Arc<World>, hands: Hands, nodes: Vec<String>, blocked: Option<String>, seed: u64) {
     let (mut mended, mut cleared) = (false, false);
     for beat in 0u64.. {
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -205,9 +223,9 @@ async fn live(world: Arc<World>, hands: Hands, nodes: Vec<String>, seed: u64) {
                 })
             })
         };
-        if !mended && waits("DisruptionBudget", 30) {
-            let path = format!("/apis/policy/v1/namespaces/ml/poddisruptionbudgets/{BLOCKED}");
-            mended = hands.merge(&path, &json!({"spec": {"maxUnavailable": 1}})).await.is_ok();
+
+        if let Some(app) = blocked.as_ref().filter(|_| !mended && waits("DisruptionBudget", 30)) {
+            mended = hands.merge(&budget_path(app), &json!({"spec": {"maxUnavailable": 1}})).await.is_ok();
         }
         let failed = handoffs.iter().any(|handoff| {
             let node = handoff.pointer("/spec/node").and_then(|it| it.as_str());
@@ -236,7 +254,9 @@ mod tests {
 
     #[test]
     fn every_profile_and_the_smallest_fleets_open() {
-        for (faults, nodes) in [(Profile::Flaky, 3), (Profile::Hostile, 3), (Profile::None, 1), (Profile::None, 2)] {
+        for (faults, nodes) in
+            [(Profile::Flaky, 3), (Profile::Hostile, 3), (Profile::None, 1), (Profile::None, 2), (Profile::None, 12)]
+        {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
             let options = options(1, faults, nodes);
             let opened = runtime.block_on(async {
@@ -245,9 +265,16 @@ mod tests {
                     Engine::start(world.cluster(ENGINE, false), EngineOptions { mode: Mode::Engine, ..EngineOptions::default() });
                 let opened = set_up(&world, &world.hands("colleague"), &scenario::node_names(nodes), &options).await;
                 engine.stop().await;
-                opened
+                // What stands selected first can be handed over.
+                let on_first = |pod: &Arc<Value>| pod["spec"]["nodeName"] == *scenario::node_names(nodes)[0];
+                let apps =
+                    world.api.list("pods").into_iter().filter(on_first).map(|pod| pod["metadata"]["labels"]["app"].clone());
+                opened.map(|blocked| blocked.map(|app| apps.into_iter().any(|on_first| on_first == *app)))
             });
-            assert_eq!(opened, Ok(()), "{faults:?}, {nodes} nodes");
+            let blocked = opened.unwrap_or_else(|why| panic!("{faults:?}, {nodes} nodes: {why}"));
+            assert_eq!(blocked.is_some(), nodes > 2, "{faults:?}, {nodes} nodes");
+            // In a small fleet every app is everywhere.
+            assert!(nodes < 12 || blocked == Some(false), "{faults:?}, {nodes} nodes: the first one waits for the budget");
         }
     }
 }
