@@ -7,6 +7,8 @@ pub mod duration;
 pub mod handoff;
 pub mod ids;
 pub mod keys;
+#[cfg(test)]
+mod reference;
 pub mod versioned;
 
 pub use component::{NodeComponent, NodeComponentSpec, NodeComponentStatus};
