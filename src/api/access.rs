@@ -97,7 +97,18 @@ const fn operator(resources: &'static [&'static str], verbs: &'static [&'static 
 pub const RULES: &[Rule] = &[
     read("", &["nodes"], "Labels, cordon, boot ID and allocatable tell where a handoff stands."),
     read("", &["pods"], "Loader, plugin and unload pods; the claimants of a device, in any namespace."),
-    read("", &["persistentvolumeclaims"], "A claim's selected node tells of a pod that is on its way to a node."),
+    read(
+        "",
+        &["persistentvolumeclaims"],
+        "A claim's selected node tells of a pod that is on its way to a node; its volume, which CSI driver the pod uses.",
+    ),
+    read("", &["persistentvolumes"], "Which driver and which mounter a volume has: csiNodePlugin components only."),
+    read(
+        "storage.k8s.io",
+        &["volumeattachments", "csinodes", "csidrivers"],
+        "Whether a volume is detached and a driver registered: csiNodePlugin components only.",
+    ),
+    read("apps", &["controllerrevisions"], "Which revision of a nodeplugin is current: csiNodePlugin components only."),
     read("apps", &["daemonsets"], "The versioned DaemonSets are the record of a version; other DaemonSets may claim the device."),
     read("apps", &["replicasets", "statefulsets"], "Whether an evicted pod comes back, and what its budget counts."),
     read("policy", &["poddisruptionbudgets"], "A blocked eviction is named with its arithmetic."),

@@ -31,15 +31,29 @@ use super::{Phase, duration::Duration};
     printcolumn(name = "Blocked", type_ = "integer", json_path = ".status.nodes.blocked"),
     printcolumn(name = "Failed", type_ = "integer", json_path = ".status.nodes.failed"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Driver", type_ = "string", json_path = ".spec.csiNodePlugin.driver", priority = 1),
     validation = Rule::new("self.metadata.name.size() <= 52").message("a component's name is at most 52 characters long: it is part of label keys")
 )]
-#[x_kube(validation = Rule::new("self.version != oldSelf.version || self.kernelModule == oldSelf.kernelModule").message("what a version contains never changes: give the new content a new version").field_path(".kernelModule"))]
+#[x_kube(
+    validation = Rule::new("has(self.kernelModule) != has(self.csiNodePlugin)").message("a component is exactly one of kernelModule and csiNodePlugin"),
+    validation = Rule::new("has(self.kernelModule) == has(self.version)").message("kernelModule needs a version; csiNodePlugin takes none: what its nodes shall run is the current revision of its DaemonSet").field_path(".version"),
+    validation = Rule::new("has(self.kernelModule) == has(oldSelf.kernelModule)").message("a component never becomes one of another kind: make another one"),
+    validation = Rule::new("!has(self.kernelModule) || !has(oldSelf.kernelModule) || self.version != oldSelf.version || self.kernelModule == oldSelf.kernelModule").message("what a version contains never changes: give the new content a new version").field_path(".kernelModule"),
+    validation = Rule::new("!has(self.csiNodePlugin) || !has(self.drain) || !has(self.drain.cordon) || self.drain.cordon != 'Never'").message("a node whose CSI nodeplugin is replaced must be closed meanwhile: drain.cordon is not Never").field_path(".drain.cordon")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeComponentSpec {
-    /// The aim of new handoffs: a legal, non-empty label value. What a version contains never changes: a new content needs a new version.
+    /// Of `kernelModule`: the aim of new handoffs, a legal, non-empty label value. What a version contains never changes: a new content
+    /// needs a new version.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_VALUE))]
     pub version: String,
-    pub kernel_module: KernelModule,
+    /// Exactly one of this and `csiNodePlugin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_module: Option<KernelModule>,
+    /// Exactly one of this and `kernelModule`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub csi_node_plugin: Option<CsiNodePlugin>,
     /// Nodes that carry the component; empty means every node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
@@ -59,6 +73,60 @@ pub struct NodeComponentSpec {
 /// What a label value may be, without the empty one.
 pub(super) const LABEL_VALUE: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$";
 const DNS_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
+/// What a component is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ComponentKind {
+    KernelModule,
+    CsiNodePlugin,
+}
+
+impl NodeComponentSpec {
+    pub fn kind(&self) -> ComponentKind {
+        if self.csi_node_plugin.is_some() { ComponentKind::CsiNodePlugin } else { ComponentKind::KernelModule }
+    }
+}
+
+/// The nodeplugin of a CSI driver: the pods of an OnDelete DaemonSet, replaced one node at a time. The aim is the DaemonSet's current revision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CsiNodePlugin {
+    /// The driver's name as it is registered: `cephfs.csi.ceph.com`.
+    #[schemars(length(min = 1, max = 63), regex(pattern = DNS_NAME))]
+    pub driver: String,
+    /// The DaemonSet of its nodeplugin, in the component's namespace. Left out: the one there that registers the driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub daemon_set: Option<String>,
+    /// Which pods leave a node before its plugin pod is replaced.
+    #[serde(default)]
+    pub drain: VolumeDrain,
+    /// Of drivers that lockkeeper does not know: a volume with any of these `volumeAttributes` lives in the plugin pod and dies with it,
+    /// one with none of them does not. Left out: every volume may.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub at_risk_attributes: BTreeMap<String, String>,
+    /// How long to wait after the last pod has gone, where the driver needs no attachment and so nothing in the API tells when its volumes
+    /// are unmounted.
+    #[serde(default = "settle")]
+    pub settle: Duration,
+}
+
+fn settle() -> Duration {
+    Duration::from_secs(15)
+}
+
+/// Which users of a driver's volumes leave a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VolumeDrain {
+    /// Those whose mount dies with the plugin pod.
+    #[default]
+    AtRisk,
+    /// All that use a volume of the driver.
+    All,
+    /// None: the operator knows that no mount dies.
+    None,
+}
 
 /// A kernel module and what gives its devices to pods. This whole block is kept, per version, on the version's loader DaemonSet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]

@@ -4,7 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::component::{Condition, DrainPolicy, LABEL_VALUE, UnloadBy, Verify};
+use super::component::{Condition, CsiNodePlugin, DrainPolicy, LABEL_VALUE, UnloadBy, Verify};
 use super::duration::Duration;
 
 /// One node going from one version of a component to another. Named `<component>.<node>`, in the component's namespace.
@@ -44,7 +44,8 @@ pub struct NodeHandoffSpec {
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self == oldSelf").message("node is immutable: make another handoff"))]
     pub node: String,
-    /// The version to hand over to. Left out only when a person took the version off the node: it then ends Held, out of service.
+    /// The version to hand over to; of a csiNodePlugin the revision (`controller-revision-hash`). Left out for a kernelModule only when a
+    /// person took the version off the node: it then ends Held, out of service. Left out for a csiNodePlugin: whatever revision is current.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_VALUE))]
     pub version: Option<String>,
@@ -122,10 +123,14 @@ pub enum Phase {
     StoppingPlugin,
     Unloading,
     AwaitingReboot,
+    /// `csiNodePlugin`: in the place of StoppingPlugin to StartingPlugin.
+    ReplacingPod,
     Held,
     Loading,
     StartingPlugin,
     Verifying,
+    /// `csiNodePlugin`: DaemonSet pods whose mounts died with the old plugin pod.
+    RestartingUsers,
     Uncordoning,
     Done,
     Failed,
@@ -133,7 +138,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Queued,
         Self::Preflight,
         Self::Cordoning,
@@ -142,10 +147,12 @@ impl Phase {
         Self::StoppingPlugin,
         Self::Unloading,
         Self::AwaitingReboot,
+        Self::ReplacingPod,
         Self::Held,
         Self::Loading,
         Self::StartingPlugin,
         Self::Verifying,
+        Self::RestartingUsers,
         Self::Uncordoning,
         Self::Done,
         Self::Failed,
@@ -162,10 +169,12 @@ impl Phase {
             Self::StoppingPlugin => "StoppingPlugin",
             Self::Unloading => "Unloading",
             Self::AwaitingReboot => "AwaitingReboot",
+            Self::ReplacingPod => "ReplacingPod",
             Self::Held => "Held",
             Self::Loading => "Loading",
             Self::StartingPlugin => "StartingPlugin",
             Self::Verifying => "Verifying",
+            Self::RestartingUsers => "RestartingUsers",
             Self::Uncordoning => "Uncordoning",
             Self::Done => "Done",
             Self::Failed => "Failed",
@@ -222,6 +231,9 @@ pub struct NodeHandoffStatus {
     /// Pods whose eviction was accepted in this run, by UID: never evicted twice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evicted: Vec<String>,
+    /// `csiNodePlugin`: PersistentVolumes that pods of this run used and that must be unmounted before the plugin pod goes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<String>,
     /// `Complete`, `Failed`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
@@ -269,6 +281,8 @@ pub struct RunPolicy {
     pub deadlines: std::collections::BTreeMap<Phase, Duration>,
     pub verify: Verify,
     pub unload_by: UnloadBy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub csi_node_plugin: Option<CsiNodePlugin>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

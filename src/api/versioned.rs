@@ -43,11 +43,18 @@ pub fn content_hash(block: &KernelModule) -> String {
     hex(&Sha256::digest(text.as_bytes()), 16)
 }
 
+/// Digest of any JSON: equal ones are the same content, whatever the order of keys; what is null counts as left out.
+pub fn digest(value: &Value) -> String {
+    let mut text = String::new();
+    canonical(value, &mut text);
+    hex(&Sha256::digest(text.as_bytes()), 16)
+}
+
 /// JSON with sorted keys, whatever map serde_json uses.
 fn canonical(value: &Value, out: &mut String) {
     match value {
         Value::Object(map) => {
-            let mut keys: Vec<&String> = map.keys().collect();
+            let mut keys: Vec<&String> = map.iter().filter(|(_, value)| !value.is_null()).map(|(key, _)| key).collect();
             keys.sort();
             out.push('{');
             for key in keys {

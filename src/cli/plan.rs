@@ -90,9 +90,13 @@ fn under_way(picture: &Picture, component: &ComponentKey, node: &NodeName) -> Op
 
 pub fn target(picture: &Picture, component: &ComponentKey, to: Option<&Version>) -> Result<Version, Failure> {
     let view = picture.fleet.components.get(component).ok_or_else(|| session::no_component(picture, component))?;
-    match (to, view.spec()) {
+    match (to, view.aim()) {
         (Some(to), _) => Ok(to.clone()),
-        (None, Some(spec)) => Ok(Version::from(spec.version.as_str())),
+        (None, Some(aim)) => Ok(aim),
+        (None, None) if view.csi.is_some() => Err(Failure::usage(format!(
+            "which revision of NodeComponent {component} is current is not known: {}",
+            view.refusals.join("; ")
+        ))),
         (None, None) => {
             Err(Failure::usage(format!("NodeComponent {component} does not decode, so it has no version of its own: give --to")))
         }

@@ -1,6 +1,8 @@
 //! Reads straight from the API server, past every cache: the facts that a destructive action rests on. Decoded as the watches decode.
 //! What they mean, and whether the action is still right, is decided elsewhere.
 
+use std::collections::BTreeSet;
+
 use futures::future::{join_all, try_join, try_join3};
 
 use super::{CallError, Cluster, call::Call, kinds::served};
@@ -34,6 +36,8 @@ pub struct Wanted {
     pub incoming: bool,
     /// ResourceClaims of all namespaces and the ResourceSlices of the node: the component has DRA drivers.
     pub devices: bool,
+    /// The claims and volumes of the node's pods, the node's CSINode, and these VolumeAttachments: the component is a CSI nodeplugin.
+    pub volumes: Option<Vec<Str>>,
 }
 
 /// One node's facts as the API server had them while they were read. Not one snapshot: each part is as old as its own read, and no pod
@@ -56,6 +60,10 @@ pub struct FreshNode {
     /// None: not wanted, or not served by this cluster.
     pub claims: Option<Vec<ClaimRecord>>,
     pub slices: Option<Vec<SliceRecord>>,
+    pub volumes: Vec<VolumeRecord>,
+    /// Those that were asked for and still exist.
+    pub attachments: Vec<AttachmentRecord>,
+    pub csi_node: Option<CsiNodeRecord>,
 }
 
 /// The facts of one node.
@@ -73,20 +81,29 @@ pub async fn node(cluster: &Cluster, name: &NodeName, wanted: &Wanted) -> Result
     let (node, handoff, our_lease) =
         try_join3(get(cluster, Kind::Node, "", name.as_str()), handoff, get(cluster, Kind::Lease, LEASE.0, LEASE.1)).await?;
     // Unbound before bound: a pod that is bound in between is in both lists, not in neither.
-    let (unbound, volume_claims) = if wanted.incoming { incoming(cluster).await? } else { (None, Vec::new()) };
+    let (unbound, mut volume_claims) = if wanted.incoming { incoming(cluster).await? } else { (None, Vec::new()) };
     let (claims, slices) = if wanted.devices { devices(cluster, name).await? } else { (None, None) };
     let (pods, lease) = try_join(
         list(cluster, Kind::Pod, "", &format!("spec.nodeName={name}")),
         get(cluster, Kind::NodeLease, "kube-node-lease", name.as_str()),
     )
     .await?;
+    let pods: Vec<PodRecord> = pods.into_iter().filter_map(pod_of).collect();
+    let of_volumes = match &wanted.volumes {
+        Some(attachments) => csi(cluster, name, &pods, &volume_claims, attachments).await?,
+        None => Csi::default(),
+    };
+    volume_claims.extend(of_volumes.claims);
     Ok(FreshNode {
+        volumes: of_volumes.volumes,
+        attachments: of_volumes.attachments,
+        csi_node: of_volumes.csi_node,
         name: name.clone(),
         node: node.and_then(node_of),
         lease: lease.and_then(node_lease_of),
         our_lease: our_lease.and_then(lease_of),
         handoff: handoff.and_then(handoff_of),
-        pods: pods.into_iter().filter_map(pod_of).collect(),
+        pods,
         unbound,
         volume_claims,
         claims,
@@ -98,7 +115,7 @@ async fn incoming(cluster: &Cluster) -> Result<(Option<Vec<PodRecord>>, Vec<Volu
     let unbound: Vec<PodRecord> = list(cluster, Kind::Pod, "", "spec.nodeName=").await?.into_iter().filter_map(pod_of).collect();
     let mut namespaces: Vec<&str> = unbound
         .iter()
-        .filter(|pod| pod.extra.as_ref().is_some_and(|extra| !extra.volume_claims.is_empty()))
+        .filter(|pod| pod.extra.as_ref().is_some_and(|extra| extra.volume_claims().next().is_some()))
         .map(|pod| &*pod.key.namespace)
         .collect();
     namespaces.sort_unstable();
@@ -120,6 +137,46 @@ async fn devices(cluster: &Cluster, node: &NodeName) -> Result<Devices, FreshErr
         claims.map(|records| records.into_iter().filter_map(claim_of).collect()),
         slices.map(|records| records.into_iter().filter_map(slice_of).collect()),
     ))
+}
+
+#[derive(Default)]
+struct Csi {
+    claims: Vec<VolumeClaimRecord>,
+    volumes: Vec<VolumeRecord>,
+    attachments: Vec<AttachmentRecord>,
+    csi_node: Option<CsiNodeRecord>,
+}
+
+/// Everything by name: what these pods use is little, what the cluster has is much.
+async fn csi(
+    cluster: &Cluster,
+    node: &NodeName,
+    pods: &[PodRecord],
+    known: &[VolumeClaimRecord],
+    attachments: &[Str],
+) -> Result<Csi, FreshError> {
+    let names = pods.iter().filter(|pod| !pod.phase.is_terminal()).flat_map(|pod| {
+        let claims = pod.extra.iter().flat_map(|extra| extra.volume_claims());
+        claims.map(|name| ObjectKey { namespace: pod.key.namespace.clone(), name: name.clone() })
+    });
+    let names: BTreeSet<ObjectKey> = names.filter(|key| !known.iter().any(|claim| claim.key == *key)).collect();
+    let claims = names.iter().map(|key| get(cluster, Kind::VolumeClaim, &key.namespace, &key.name));
+    let mut found = Csi::default();
+    for claim in join_all(claims).await {
+        found.claims.extend(claim?.and_then(volume_claim_of));
+    }
+    let still = join_all(attachments.iter().map(|name| get(cluster, Kind::Attachment, "", name))).await;
+    for attachment in still {
+        found.attachments.extend(attachment?.and_then(attachment_of));
+    }
+    let claimed = known.iter().chain(&found.claims).filter_map(|claim| claim.volume.clone());
+    let attached = found.attachments.iter().filter_map(|attachment| attachment.volume.clone());
+    let volumes: BTreeSet<Str> = claimed.chain(attached).collect();
+    for volume in join_all(volumes.iter().map(|name| get(cluster, Kind::Volume, "", name))).await {
+        found.volumes.extend(volume?.and_then(volume_of));
+    }
+    found.csi_node = get(cluster, Kind::CsiNode, "", node.as_str()).await?.and_then(csi_node_of);
+    Ok(found)
 }
 
 fn optional(read: Result<Vec<Record>, FreshError>) -> Result<Option<Vec<Record>>, FreshError> {
@@ -207,6 +264,9 @@ of! {
     slice_of: Slice => SliceRecord;
     component_of: Component => ComponentRecord;
     daemon_set_of: DaemonSet => DaemonSetRecord;
+    volume_of: Volume => VolumeRecord;
+    attachment_of: Attachment => AttachmentRecord;
+    csi_node_of: CsiNode => CsiNodeRecord;
 }
 
 impl FreshNode {
@@ -224,6 +284,9 @@ impl FreshNode {
             .chain(self.volume_claims.iter().cloned().map(Record::VolumeClaim))
             .chain(self.claims.iter().flatten().cloned().map(Record::Claim))
             .chain(self.slices.iter().flatten().cloned().map(Record::Slice))
+            .chain(self.volumes.iter().cloned().map(Record::Volume))
+            .chain(self.attachments.iter().cloned().map(Record::Attachment))
+            .chain(self.csi_node.iter().cloned().map(Record::CsiNode))
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Need {
     Engine,
     /// Served by some clusters only; without it there are no such objects.
     Optional,
+    /// Watched only while a csiNodePlugin component exists, which then cannot do without it.
+    Csi,
 }
 
 pub fn served(kind: Kind) -> Served {
@@ -41,6 +43,14 @@ pub fn served(kind: Kind) -> Served {
         namespace: "",
         filter: "",
         need: Need::Optional,
+    };
+    let storage = |plural| Served {
+        root: "/apis/storage.k8s.io/v1",
+        group: "storage.k8s.io",
+        plural,
+        namespace: "",
+        filter: "",
+        need: Need::Csi,
     };
     let ours = |plural| Served {
         root: "/apis/lockkeeper.dev/v1alpha1",
@@ -71,6 +81,11 @@ pub fn served(kind: Kind) -> Served {
         Kind::VolumeClaim => core("persistentvolumeclaims", Need::Engine),
         Kind::ReplicaSet => apps("replicasets", Need::Engine),
         Kind::StatefulSet => apps("statefulsets", Need::Engine),
+        Kind::Volume => core("persistentvolumes", Need::Csi),
+        Kind::Attachment => storage("volumeattachments"),
+        Kind::CsiNode => storage("csinodes"),
+        Kind::CsiDriver => storage("csidrivers"),
+        Kind::Revision => apps("controllerrevisions", Need::Csi),
         Kind::Component => ours("nodecomponents"),
         Kind::Handoff => ours("nodehandoffs"),
         Kind::Lease => lease(keys::LEASE.0, "&fieldSelector=metadata.name%3Dlockkeeper", Need::Engine),

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     api::{
         ComponentKey, NodeName, Phase, Uid, Version,
-        component::UnloadBy,
+        component::{ComponentKind, UnloadBy},
         handoff::{BlockerRecord, HandoffAction, NodeHandoffStatus},
     },
     engine::picture::Picture,
@@ -161,13 +161,20 @@ impl<'a> Facts<'a> {
         self.status()?.steps.iter().rev().map(|step| step.phase).find(|phase| !phase.is_ended() && *phase != Phase::Held)
     }
 
-    /// What the component's nodes are to run: `spec.version`.
+    /// What the component's nodes are to run: `spec.version`, or the current revision of a nodeplugin.
     pub fn aim(&self) -> Option<&'a str> {
-        Some(self.component?.spec()?.version.as_str())
+        let component = self.component?;
+        match &component.csi {
+            Some(csi) => csi.current.as_ref().map(Version::as_str),
+            None => Some(component.spec()?.version.as_str()),
+        }
     }
 
     /// What the node runs or may still run: ready, else plugin, loader, record.
     pub fn version(&self) -> Option<&'a Version> {
+        if let Some(csi) = &self.occupancy.csi {
+            return csi.revision.as_ref();
+        }
         let labels = &self.occupancy.labels;
         labels
             .ready
@@ -181,12 +188,16 @@ impl<'a> Facts<'a> {
     pub fn target(&self) -> Option<&'a str> {
         let handoff = self.handoff().filter(|handoff| handoff.status.phase != Phase::Done);
         match handoff.and_then(|handoff| handoff.spec.as_ref().ok()) {
+            Some(spec) if spec.version.is_none() && self.occupancy.csi.is_some() => self.aim(),
             Some(spec) => spec.version.as_deref(),
             None => self.aim().filter(|aim| !self.is_current(aim)),
         }
     }
 
     pub fn is_current(&self, aim: &str) -> bool {
+        if let Some(csi) = &self.occupancy.csi {
+            return csi.revision.as_ref().is_some_and(|revision| revision.as_str() == aim) && csi.ready_pod().is_some();
+        }
         self.occupancy.labels.ready.as_ref().is_some_and(|ready| ready.as_str() == aim)
     }
 
@@ -252,12 +263,17 @@ impl<'a> Facts<'a> {
 
     /// Phases of this component's kind, in order, without Queued and the ends.
     pub fn phases(&self) -> &'static [Phase] {
-        static STRIPS: LazyLock<[Vec<Phase>; 2]> = LazyLock::new(|| {
-            [false, true]
-                .map(|reboot| phases::strip(reboot).filter(|phase| !matches!(phase, Phase::Queued | Phase::Done)).collect())
+        use ComponentKind::{CsiNodePlugin, KernelModule};
+        static STRIPS: LazyLock<[Vec<Phase>; 3]> = LazyLock::new(|| {
+            [(KernelModule, false), (KernelModule, true), (CsiNodePlugin, false)].map(|(kind, reboot)| {
+                phases::strip(kind, reboot).filter(|phase| !matches!(phase, Phase::Queued | Phase::Done)).collect()
+            })
         });
         let spec = self.component.and_then(ComponentView::spec);
-        let reboot = spec.is_some_and(|spec| spec.kernel_module.unload_by == UnloadBy::Reboot);
+        if spec.is_some_and(|spec| spec.kind() == CsiNodePlugin) {
+            return STRIPS.get(2).map_or(&[], Vec::as_slice);
+        }
+        let reboot = spec.and_then(|spec| spec.kernel_module.as_ref()).is_some_and(|module| module.unload_by == UnloadBy::Reboot);
         STRIPS.get(usize::from(reboot)).map_or(&[], Vec::as_slice)
     }
 }

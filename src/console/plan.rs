@@ -109,6 +109,8 @@ pub fn reason(why: &ClaimReason) -> String {
         ClaimReason::Resource { name, quantity } => format!("holds {quantity} {name}"),
         ClaimReason::Claim { claim, driver } => format!("ResourceClaim {claim} of {driver}"),
         ClaimReason::UnresolvedClaim { entry } => format!("claim {entry} is not known yet: taken for ours"),
+        ClaimReason::Volume { name, claim, risk, stale } => crate::drain::volumes::sentence(name, claim.as_ref(), risk, *stale),
+        ClaimReason::UnresolvedVolume { name, why } => format!("volume {name} cannot be resolved, taken for ours: {why}"),
         ClaimReason::Selector => "matches podSelector".to_owned(),
         ClaimReason::Reboot => "the node reboots".to_owned(),
     }
@@ -187,7 +189,8 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
             whole.warnings.push(warning);
         }
     }
-    plan.steps = steps::phases(&judged).iter().map(|phase| format!("{phase}: {}", phases::info(*phase).does)).collect();
+    plan.steps =
+        steps::phases(&judged).iter().map(|phase| format!("{phase}: {}", phases::row(judged.kind(), *phase).does)).collect();
     // Nothing moves where nothing is to be swapped.
     if !start::swap_needed(&judged) {
         return plan;
@@ -209,6 +212,14 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
         });
     }
     plan.budgets = budgets.into_iter().collect();
+    // They would come straight back, so they stay until the plugin is there again.
+    plan.pods.extend(judged.csi().into_iter().flat_map(|csi| &csi.here.restart).map(|claimant| PodPlan {
+        name: claimant.pod.key.to_string(),
+        uid: claimant.pod.meta.uid.clone(),
+        why: reason(&claimant.why),
+        what: "restarted after the plugin pod".to_owned(),
+        stays: false,
+    }));
     plan
 }
 
@@ -301,6 +312,7 @@ fn not_made_yet(key: ObjectKey) -> DaemonSetRecord {
         current: 0,
         claims_resources: BTreeMap::new(),
         requires_labels: Vec::new(),
+        template: None,
     }
 }
 

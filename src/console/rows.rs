@@ -434,7 +434,7 @@ fn listed_otherwise(old: &Listed, new: &Listed) -> Vec<NodeName> {
 
 /// What every row of a component is measured by.
 fn aims(fleet: &FleetView) -> Vec<(ComponentKey, Option<String>)> {
-    let aim = |component: &crate::fleet::view::ComponentView| component.spec().map(|spec| spec.version.clone());
+    let aim = |component: &crate::fleet::view::ComponentView| component.aim().map(|aim| aim.to_string());
     fleet.components.iter().map(|(key, component)| (key.clone(), aim(component))).collect()
 }
 

@@ -79,6 +79,7 @@ fn rank(kind: BlockerKind) -> u8 {
         | BlockerKind::DaemonSetClaimant
         | BlockerKind::Unmanaged
         | BlockerKind::EmptyDir
+        | BlockerKind::UnresolvedVolume
         | BlockerKind::EvictionRefused => 0,
         BlockerKind::Terminating | BlockerKind::DisruptionBudgetLag => 2,
         _ => 1,
@@ -132,6 +133,10 @@ pub(super) fn stays(drain: &Drain<'_>, claimant: &Claimant, kind: BlockerKind) -
             "{uses}, and is a static pod: it cannot be evicted. Take its manifest off the node (the kubelet's staticPodPath) until the handoff \
              is done"
         ),
+        BlockerKind::UnresolvedVolume => format!(
+            "{uses}: whether it is this driver's nobody can tell, so it is neither evicted nor ignored. Bring the missing object back, or \
+             delete the pod yourself"
+        ),
         BlockerKind::DaemonSetClaimant => format!(
             "{uses}, and {} would bring it straight back. Let its pod template select the component's ready label: it then leaves and \
              returns by itself",
@@ -165,6 +170,8 @@ fn uses(claimant: &Claimant) -> String {
         ClaimReason::UnresolvedClaim { entry } => {
             format!("has the claim {entry}, not resolved yet and so taken for one of this driver")
         }
+        ClaimReason::Volume { name, claim, risk, stale } => super::volumes::sentence(name, claim.as_ref(), risk, *stale),
+        ClaimReason::UnresolvedVolume { name, why } => format!("has volume {name}, which cannot be resolved ({why})"),
         ClaimReason::Selector => "is selected by devices.podSelector".to_owned(),
         ClaimReason::Reboot => "must leave before the node is rebooted".to_owned(),
     }

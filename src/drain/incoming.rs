@@ -37,7 +37,7 @@ pub fn destinations(
     if let Some(node) = &extra.nominated_node {
         found.push((node.clone(), IncomingReason::Nominated));
     }
-    for claim_key in extra.volume_claims.iter().map(key) {
+    for claim_key in extra.volume_claims().map(key) {
         if let Some(claim) = volume_claim(&claim_key)
             && let Some(node) = &claim.selected_node
             // The annotation stays for good. Once the volume is bound it only matters for a pod that the scheduler has not

@@ -293,6 +293,9 @@ fn kept(drain: &Drain<'_>, claimant: &Claimant) -> Option<Stand<'static>> {
     if pod.flags.mirror || claimant.class == ClaimantClass::Mirror {
         return Some(Stand::Stays(BlockerKind::MirrorPod));
     }
+    if matches!(claimant.why, ClaimReason::UnresolvedVolume { .. }) {
+        return Some(Stand::Stays(BlockerKind::UnresolvedVolume));
+    }
     if let ClaimantClass::DaemonSet { selects_ready } = claimant.class {
         return Some(if selects_ready { Stand::Aside } else { Stand::Stays(BlockerKind::DaemonSetClaimant) });
     }

@@ -193,6 +193,7 @@ pub fn node() -> NodeRecord {
         kernel: "6.8".into(),
         allocatable: Default::default(),
         images: Vec::new(),
+        csi_volumes: Vec::new(),
     }
 }
 

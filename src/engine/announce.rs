@@ -158,6 +158,8 @@ fn claims(why: &ClaimReason) -> String {
         ClaimReason::Resource { name, quantity } => format!("holds {quantity} of {name}"),
         ClaimReason::Claim { claim, driver } => format!("holds ResourceClaim {claim} of {driver}"),
         ClaimReason::UnresolvedClaim { entry } => format!("has claim {entry}, which cannot be resolved"),
+        ClaimReason::Volume { name, claim, risk, stale } => crate::drain::volumes::sentence(name, claim.as_ref(), risk, *stale),
+        ClaimReason::UnresolvedVolume { name, why } => format!("has volume {name}, which cannot be resolved ({why})"),
         ClaimReason::Selector => "is selected by the component's podSelector".to_owned(),
         ClaimReason::Reboot => "cannot stay while the node is rebooted".to_owned(),
     }
@@ -182,7 +184,7 @@ fn component_troubles(out: &mut Vec<Happening>, before: Option<&ComponentView>, 
         tell("Anomaly", text);
     }
     if after.changed_without_version && !before.is_some_and(|before| before.changed_without_version) {
-        let version = after.spec().map(|spec| spec.version.as_str()).unwrap_or_default();
+        let version = after.aim().map(|aim| aim.to_string()).unwrap_or_default();
         tell(
             "SpecChangedWithoutVersion",
             &format!("the content of version {version} is not what its DaemonSets were made from: give it another version"),

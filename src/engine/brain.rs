@@ -16,7 +16,7 @@ use crate::{
     fleet::{
         event::{Change, Event, Kind, Record},
         follow::{Fleet, WatchStatus},
-        records::LeaseRecord,
+        records::{LeaseRecord, Str},
         view::{ClusterInfo, FleetView, NodeView, WatchHealth},
     },
     handoff::{
@@ -51,6 +51,12 @@ impl Mind {
     pub fn uses_claims(&self, component: &ComponentKey) -> bool {
         let component = self.view.components.get(component);
         component.into_iter().flat_map(|it| it.versions.values()).any(|it| !it.block.devices.dra_drivers.is_empty())
+    }
+
+    /// Of a CSI nodeplugin: the VolumeAttachments that are known for the node, whose absence is to be proven. None: of another kind.
+    pub fn attachments(&self, component: &ComponentKey, node: &NodeName) -> Option<Vec<Str>> {
+        let here = self.view.node(node)?.components.get(component)?.csi.as_ref()?;
+        Some(here.attachments.iter().map(|attachment| attachment.name.clone()).collect())
     }
 
     /// The decision on fresh facts of one node.
@@ -138,6 +144,11 @@ impl Brain {
             .filter(|(subject, action)| self.backoff.wait_for(subject, &action.op, now).is_none())
             .map(|(subject, action)| (subject.clone(), action.clone()))
             .collect()
+    }
+
+    /// Some component needs the kinds of [`Kind::OF_CSI`] watched.
+    pub fn wants_csi(&self) -> bool {
+        self.fleet.wants_csi()
     }
 
     pub fn view(&self) -> Arc<FleetView> {

@@ -87,7 +87,7 @@ fn components(picture: &Picture) -> Vec<Value> {
     all.map(|(key, component)| {
         json!({
             "name": key.to_string(),
-            "version": component.spec().map(|spec| &spec.version),
+            "version": component.aim().map(|aim| aim.to_string()),
             "undecodable": component.record.spec.as_ref().err(),
             "versions": component.versions.values().map(|it| json!({"version": it.version, "usedBy": it.used_by})).collect::<Vec<_>>(),
             "matchedNodes": component.matched_nodes,

@@ -161,10 +161,13 @@ fn component_of<'a>(fleet: &'a FleetView, key: &ComponentKey) -> Result<&'a Comp
 }
 
 fn known_version(component: &ComponentView, version: &Version) -> Result<(), Refusal> {
-    if component.versions.contains_key(version) {
+    if component.knows(version) {
         return Ok(());
     }
-    let known: Vec<_> = component.versions.keys().map(Version::as_str).collect();
+    let known: Vec<_> = match &component.csi {
+        Some(csi) => csi.known.iter().map(Version::as_str).collect(),
+        None => component.versions.keys().map(Version::as_str).collect(),
+    };
     Err(Refusal::UnknownVersion { component: component.record.key.clone(), version: version.clone(), known: known.join(", ") })
 }
 

@@ -53,7 +53,13 @@ pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first
                     handoff: Some(ObjectKey::new(component.namespace.clone(), format!("{}.{node}", component.name))),
                     incoming: true,
                     devices: mind.uses_claims(component),
+                    volumes: mind.attachments(component, node),
                 };
+                match plugin_set_is_as_seen(cluster, mind, component, &first.op).await {
+                    Ok(true) => {}
+                    Ok(false) => return Second::Other,
+                    Err(error) => return Second::Unread(error.to_string()),
+                }
                 let fresh = match fresh::node(cluster, node, &wanted).await {
                     Ok(fresh) => fresh,
                     Err(error) => return Second::Unread(error.to_string()),
@@ -99,6 +105,15 @@ pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first
             Err(error) => Second::Unread(error.to_string()),
         },
     }
+}
+
+/// Of the DaemonSet whose pod is to be deleted: the template and the strategy that the decision rests on are the server's.
+async fn plugin_set_is_as_seen(cluster: &Cluster, mind: &Mind, key: &ComponentKey, op: &Op) -> Result<bool, FreshError> {
+    let view = mind.view.components.get(key).and_then(|component| component.csi.as_ref());
+    let Some(set) = view.and_then(|csi| csi.set.as_ref()).filter(|_| matches!(op, Op::DeletePod(_))) else { return Ok(true) };
+    let fresh = fresh::get(cluster, Kind::DaemonSet, &set.key.namespace, &set.key.name).await?.and_then(fresh::daemon_set_of);
+    Ok(fresh
+        .is_some_and(|fresh| fresh.meta.uid == set.uid && fresh.on_delete && fresh.template.as_deref() == Some(&set.template)))
 }
 
 fn again(still: Result<bool, FreshError>, first: &Action) -> Second {
@@ -150,7 +165,7 @@ async fn orphan(cluster: &Cluster, mind: &Mind, first: &Action, read: &mut Vec<R
     if component.as_ref().is_some_and(|key| exists != mind.view.components.contains_key(key)) {
         return Ok(None);
     }
-    let fresh = fresh::node(cluster, &name, &Wanted { handoff, incoming: false, devices: false }).await?;
+    let fresh = fresh::node(cluster, &name, &Wanted { handoff, ..Wanted::default() }).await?;
     read.extend(records(&fresh));
     let lease = fresh.our_lease.clone().map(Arc::new);
     let node = judge(mind, fresh);
@@ -170,6 +185,9 @@ fn judge(mind: &Mind, fresh: FreshNode) -> NodeView {
         unbound: fresh.unbound.into_iter().flatten().map(Arc::new).collect(),
         claims: claims.unwrap_or_default(),
         volume_claims,
+        volumes: fresh.volumes.into_iter().map(|volume| (volume.name.clone(), Arc::new(volume))).collect(),
+        attachments: fresh.attachments.into_iter().map(Arc::new).collect(),
+        csi_node: fresh.csi_node.map(Arc::new),
         slices: fresh.slices.into_iter().flatten().map(Arc::new).collect(),
         handoffs: handoffs(mind, &name, fresh.handoff.map(Arc::new)),
         name,

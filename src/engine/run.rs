@@ -193,7 +193,7 @@ impl Loop {
         asked: mpsc::Receiver<Request>,
         stop: Arc<Notify>,
     ) -> Self {
-        let (watches, signals) = Watches::start(&cluster, &Kind::ALL, options.pace);
+        let (watches, signals) = Watches::start(&cluster, &Kind::always(), options.pace);
         let cap = cluster.write_cap().filter(|_| options.mode == Mode::Engine);
         let kept = cap.map(|cap| Keeper::start(&cluster, cap, &options.identity, options.lease));
         let (keeper, keeper_task) = kept.unzip();
@@ -236,6 +236,9 @@ impl Loop {
         let leadership = self.keeper.as_ref().and_then(Keeper::leadership);
         // Watches tell when their state turns; when they last heard something is asked for.
         Kind::ALL.into_iter().for_each(|kind| self.take_in(Signal::Health(kind)));
+        if self.brain.wants_csi() {
+            self.watches.add(&Kind::OF_CSI);
+        }
         let now = self.cluster.clock().now();
         self.brain.think(now, leadership.as_ref().map(|held| held.epoch));
         let leadership = self.leadership_view();

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::api::{
     ComponentKey, ObjectKey, Version,
-    component::{KernelModule, UnloadBy},
+    component::{CordonPolicy, KernelModule, UnloadBy},
     keys::{self, Role},
     versioned::{DaemonSetRole, content_hash, daemon_set_name},
 };
@@ -23,6 +23,7 @@ pub(super) type Blocks = BTreeMap<Str, Result<(Arc<KernelModule>, Str), String>>
 /// A component's view without what is counted over nodes and handoffs. `sets` are the DaemonSets of its namespace that are labelled
 /// as its own.
 pub(super) fn build(record: &Arc<ComponentRecord>, sets: &[Arc<DaemonSetRecord>], blocks: &mut Blocks) -> ComponentView {
+    let sets = sets.iter().filter(|set| set.labels.get(keys::COMPONENT) == Some(&record.key.name));
     let mut view = ComponentView {
         record: record.clone(),
         versions: BTreeMap::new(),
@@ -30,6 +31,7 @@ pub(super) fn build(record: &Arc<ComponentRecord>, sets: &[Arc<DaemonSetRecord>]
         changed_without_version: false,
         anomalies: Vec::new(),
         matched_nodes: 0,
+        csi: None,
     };
     let mut by_version: BTreeMap<Version, [Option<Arc<DaemonSetRecord>>; 2]> = BTreeMap::new();
     for set in sets {
@@ -41,7 +43,8 @@ pub(super) fn build(record: &Arc<ComponentRecord>, sets: &[Arc<DaemonSetRecord>]
     }
     let from_spec = record.spec.as_ref().ok().and_then(|spec| {
         let version = Version::parse(&spec.version).ok()?;
-        Some((version, Arc::new(spec.kernel_module.clone()), Str::from(content_hash(&spec.kernel_module))))
+        let module = spec.kernel_module.as_ref()?;
+        Some((version, Arc::new(module.clone()), Str::from(content_hash(module))))
     });
     if let Some((version, ..)) = &from_spec {
         by_version.entry(version.clone()).or_default();
@@ -187,7 +190,9 @@ fn refusals(record: &ComponentRecord) -> Vec<String> {
         Err(why) => return vec![format!("NodeComponent {key} does not decode: {why}")],
     };
     let mut refusals = Vec::new();
-    if let Err(why) = Version::parse(&spec.version) {
+    if spec.csi_node_plugin.is_none()
+        && let Err(why) = Version::parse(&spec.version)
+    {
         refusals.push(format!("spec.version: {why}"));
     }
     if key.name.len() > keys::MAX_NAME {
@@ -204,7 +209,21 @@ fn refusals(record: &ComponentRecord) -> Vec<String> {
             keys::MAX_NAMESPACE_AND_NAME
         ));
     }
-    let (module, devices) = (&spec.kernel_module, &spec.kernel_module.devices);
+    match (&spec.kernel_module, &spec.csi_node_plugin) {
+        (Some(module), None) => refusals.extend(module_refusals(module)),
+        (None, Some(_)) => {
+            if spec.drain.cordon == CordonPolicy::Never {
+                refusals.push("spec.drain.cordon: Never is not possible for a csiNodePlugin: a pod that came meanwhile would lose its mount".to_owned());
+            }
+        }
+        _ => refusals.push("spec must have exactly one of kernelModule and csiNodePlugin".to_owned()),
+    }
+    refusals
+}
+
+fn module_refusals(module: &KernelModule) -> Vec<String> {
+    let mut refusals = Vec::new();
+    let devices = &module.devices;
     if devices.resource_names.is_empty() && devices.dra_drivers.is_empty() && devices.pod_selector.is_none() {
         refusals.push(
             "spec.kernelModule.devices names nothing, so nobody could be known to use the device: name resourceNames, draDrivers or a \
@@ -238,11 +257,14 @@ fn refusals(record: &ComponentRecord) -> Vec<String> {
 pub(super) fn conflicts(views: &BTreeMap<ComponentKey, ComponentView>) -> BTreeMap<ComponentKey, Vec<String>> {
     let mut named: BTreeMap<(&'static str, &str), Vec<&ComponentKey>> = BTreeMap::new();
     for (key, view) in views {
-        let of_spec = view.spec().map(|spec| &spec.kernel_module);
+        let of_spec = view.spec().and_then(|spec| spec.kernel_module.as_ref());
         let mut names: Vec<(&'static str, &str)> = Vec::new();
         for block in view.versions.values().map(|version| &*version.block).chain(of_spec) {
             names.extend(block.devices.resource_names.iter().map(|name| ("resource", name.as_str())));
             names.extend(block.devices.dra_drivers.iter().map(|name| ("DRA driver", name.as_str())));
+        }
+        if let Some(csi) = &view.csi {
+            names.push(("CSI driver", &csi.plugin.driver));
         }
         names.sort();
         names.dedup();

@@ -19,6 +19,12 @@ pub enum Kind {
     VolumeClaim,
     ReplicaSet,
     StatefulSet,
+    /// This and the next four only while a csiNodePlugin component exists.
+    Volume,
+    Attachment,
+    CsiNode,
+    CsiDriver,
+    Revision,
     Component,
     Handoff,
     /// Only the one lockkeeper Lease.
@@ -26,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::Node,
         Self::Pod,
         Self::DaemonSet,
@@ -37,10 +43,23 @@ impl Kind {
         Self::VolumeClaim,
         Self::ReplicaSet,
         Self::StatefulSet,
+        Self::Volume,
+        Self::Attachment,
+        Self::CsiNode,
+        Self::CsiDriver,
+        Self::Revision,
         Self::Component,
         Self::Handoff,
         Self::Lease,
     ];
+
+    /// What only csiNodePlugin components need, and so is watched only while there is one.
+    pub const OF_CSI: [Self; 5] = [Self::Volume, Self::Attachment, Self::CsiNode, Self::CsiDriver, Self::Revision];
+
+    /// What every cluster is watched for.
+    pub fn always() -> Vec<Self> {
+        Self::ALL.into_iter().filter(|kind| !Self::OF_CSI.contains(kind)).collect()
+    }
 
     /// Plural, with the group if it has one; the two kinds of Lease with their namespace.
     pub fn resource(self) -> &'static str {
@@ -54,6 +73,11 @@ impl Kind {
             Self::Claim => "resourceclaims.resource.k8s.io",
             Self::Slice => "resourceslices.resource.k8s.io",
             Self::VolumeClaim => "persistentvolumeclaims",
+            Self::Volume => "persistentvolumes",
+            Self::Attachment => "volumeattachments.storage.k8s.io",
+            Self::CsiNode => "csinodes.storage.k8s.io",
+            Self::CsiDriver => "csidrivers.storage.k8s.io",
+            Self::Revision => "controllerrevisions.apps",
             Self::NodeLease => "leases.coordination.k8s.io (kube-node-lease)",
             Self::Component => "nodecomponents.lockkeeper.dev",
             Self::Handoff => "nodehandoffs.lockkeeper.dev",
@@ -76,6 +100,11 @@ pub enum Record {
     VolumeClaim(VolumeClaimRecord),
     /// ReplicaSet or StatefulSet, by its `kind`.
     Scale(ScaleRecord),
+    Volume(VolumeRecord),
+    Attachment(AttachmentRecord),
+    CsiNode(CsiNodeRecord),
+    CsiDriver(CsiDriverRecord),
+    Revision(RevisionRecord),
     Component(ComponentRecord),
     Handoff(HandoffRecord),
     Lease(LeaseRecord),
@@ -93,6 +122,11 @@ impl Record {
             Self::NodeLease(it) => &it.meta,
             Self::VolumeClaim(it) => &it.meta,
             Self::Scale(it) => &it.meta,
+            Self::Volume(it) => &it.meta,
+            Self::Attachment(it) => &it.meta,
+            Self::CsiNode(it) => &it.meta,
+            Self::CsiDriver(it) => &it.meta,
+            Self::Revision(it) => &it.meta,
             Self::Component(it) => &it.meta,
             Self::Handoff(it) => &it.meta,
             Self::Lease(it) => &it.meta,
@@ -110,6 +144,11 @@ impl Record {
             Self::NodeLease(it) => it.key(),
             Self::VolumeClaim(it) => it.key(),
             Self::Scale(it) => it.key(),
+            Self::Volume(it) => it.key(),
+            Self::Attachment(it) => it.key(),
+            Self::CsiNode(it) => it.key(),
+            Self::CsiDriver(it) => it.key(),
+            Self::Revision(it) => it.key(),
             Self::Component(it) => it.key(),
             Self::Handoff(it) => it.key(),
             Self::Lease(it) => it.key(),
@@ -134,6 +173,11 @@ impl Record {
             Self::Slice(_) => Kind::Slice,
             Self::VolumeClaim(_) => Kind::VolumeClaim,
             Self::NodeLease(_) => Kind::NodeLease,
+            Self::Volume(_) => Kind::Volume,
+            Self::Attachment(_) => Kind::Attachment,
+            Self::CsiNode(_) => Kind::CsiNode,
+            Self::CsiDriver(_) => Kind::CsiDriver,
+            Self::Revision(_) => Kind::Revision,
             Self::Component(_) => Kind::Component,
             Self::Handoff(_) => Kind::Handoff,
             Self::Lease(_) => Kind::Lease,

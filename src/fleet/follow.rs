@@ -54,6 +54,11 @@ pub(super) struct Stores {
     pub slices: Store<SliceRecord>,
     pub volume_claims: Store<VolumeClaimRecord>,
     pub node_leases: Store<NodeLeaseRecord>,
+    pub volumes: Store<VolumeRecord>,
+    pub attachments: Store<AttachmentRecord>,
+    pub csi_nodes: Store<CsiNodeRecord>,
+    pub csi_drivers: Store<CsiDriverRecord>,
+    pub revisions: Store<RevisionRecord>,
     pub components: Store<ComponentRecord>,
     pub handoffs: Store<HandoffRecord>,
     pub lease: Store<LeaseRecord>,
@@ -108,6 +113,9 @@ impl Fleet {
     /// How a kind's watch fares now.
     pub fn set_watch(&mut self, kind: Kind, status: WatchStatus) {
         self.dirty.health = true;
+        if Kind::OF_CSI.contains(&kind) && self.watches.get(&kind).map(|known| &known.state) != Some(&status.state) {
+            self.csi_changed();
+        }
         self.watches.insert(kind, status);
     }
 
@@ -117,6 +125,9 @@ impl Fleet {
 
     /// Takes in one event of a kind's watch.
     pub fn apply(&mut self, kind: Kind, event: Event) {
+        if Kind::OF_CSI.contains(&kind) && matches!(event, Event::InitDone { .. }) {
+            self.csi_changed();
+        }
         match kind {
             Kind::Node => follow!(self, nodes, event, Node, on_node),
             Kind::Pod => follow!(self, pods, event, Pod, on_pod),
@@ -128,6 +139,11 @@ impl Fleet {
             Kind::Slice => follow!(self, slices, event, Slice, on_slice),
             Kind::VolumeClaim => follow!(self, volume_claims, event, VolumeClaim, on_volume_claim),
             Kind::NodeLease => follow!(self, node_leases, event, NodeLease, on_node_lease),
+            Kind::Volume => follow!(self, volumes, event, Volume, on_volume),
+            Kind::Attachment => follow!(self, attachments, event, Attachment, on_attachment),
+            Kind::CsiNode => follow!(self, csi_nodes, event, CsiNode, on_csi_node),
+            Kind::CsiDriver => follow!(self, csi_drivers, event, CsiDriver, on_csi_driver),
+            Kind::Revision => follow!(self, revisions, event, Revision, on_revision),
             Kind::Component => follow!(self, components, event, Component, on_component),
             Kind::Handoff => follow!(self, handoffs, event, Handoff, on_handoff),
             Kind::Lease => follow!(self, lease, event, Lease, on_lease),
@@ -142,7 +158,8 @@ impl Fleet {
 
     /// Everything needed has been listed completely once. A kind that is not required and not served has nothing to list.
     pub fn is_synced(&self) -> bool {
-        Kind::ALL.into_iter().all(|kind| {
+        // What only some components need is asked for by them.
+        Kind::ALL.into_iter().filter(|kind| !Kind::OF_CSI.contains(kind)).all(|kind| {
             let status = self.watches.get(&kind);
             let excused = |status: &WatchStatus| !status.required && matches!(status.state, WatchState::Unavailable { .. });
             self.stores.is_synced(kind) || status.is_some_and(excused)
@@ -176,7 +193,7 @@ impl Fleet {
     }
 
     /// Where an unbound pod may be on its way to.
-    fn find_destinations(&mut self, key: &ObjectKey) {
+    pub(super) fn find_destinations(&mut self, key: &ObjectKey) {
         let pod = self.stores.pods.get(key).filter(|pod| pod.node.is_none()).cloned();
         let to = pod.as_ref().map(|pod| {
             let claim = |key: &ObjectKey| self.stores.claims.get(key).cloned();
@@ -210,8 +227,7 @@ impl Fleet {
 
     fn on_volume_claim(&mut self, old: Option<Arc<VolumeClaimRecord>>, new: Option<Arc<VolumeClaimRecord>>) {
         let Some(key) = new.or(old).map(|claim| claim.key.clone()) else { return };
-        let users: Vec<_> = self.index.by_volume_claim.get(&key).iter().map(|pod| pod.key.clone()).collect();
-        users.iter().for_each(|pod| self.find_destinations(pod));
+        self.volume_users_changed(&key);
     }
 
     fn on_slice(&mut self, old: Option<Arc<SliceRecord>>, new: Option<Arc<SliceRecord>>) {
@@ -226,6 +242,7 @@ impl Fleet {
                 self.dirty.components.insert(ObjectKey { namespace: set.key.namespace.clone(), name: component.clone() });
             }
         }
+        self.csi_set_changed(old.as_deref(), new.as_deref());
         let needs = |set: &Option<Arc<DaemonSetRecord>>| set.as_ref().map_or_else(Vec::new, |set| set.requires_labels.clone());
         let same = old.as_ref().map(|set| &set.meta.uid) == new.as_ref().map(|set| &set.meta.uid) && needs(&old) == needs(&new);
         if !same {
@@ -313,6 +330,11 @@ impl Stores {
             Kind::Slice => self.slices.is_synced(),
             Kind::VolumeClaim => self.volume_claims.is_synced(),
             Kind::NodeLease => self.node_leases.is_synced(),
+            Kind::Volume => self.volumes.is_synced(),
+            Kind::Attachment => self.attachments.is_synced(),
+            Kind::CsiNode => self.csi_nodes.is_synced(),
+            Kind::CsiDriver => self.csi_drivers.is_synced(),
+            Kind::Revision => self.revisions.is_synced(),
             Kind::Component => self.components.is_synced(),
             Kind::Handoff => self.handoffs.is_synced(),
             Kind::Lease => self.lease.is_synced(),
@@ -336,6 +358,11 @@ impl Stores {
             Kind::Slice => of(&self.slices),
             Kind::VolumeClaim => of(&self.volume_claims),
             Kind::NodeLease => of(&self.node_leases),
+            Kind::Volume => of(&self.volumes),
+            Kind::Attachment => of(&self.attachments),
+            Kind::CsiNode => of(&self.csi_nodes),
+            Kind::CsiDriver => of(&self.csi_drivers),
+            Kind::Revision => of(&self.revisions),
             Kind::Component => of(&self.components),
             Kind::Handoff => of(&self.handoffs),
             Kind::Lease => of(&self.lease),

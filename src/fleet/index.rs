@@ -105,7 +105,7 @@ pub(super) struct Index {
     pub by_owner: PodsBy<Uid>,
     /// Pods that name a ResourceClaim.
     pub by_claim: PodsBy<ObjectKey>,
-    /// Unbound pods that name a PersistentVolumeClaim.
+    /// Pods that name a PersistentVolumeClaim.
     pub by_volume_claim: PodsBy<ObjectKey>,
     /// Unbound pods on their way to a node.
     pub incoming: PodsBy<NodeName>,
@@ -117,6 +117,9 @@ pub(super) struct Index {
     /// Claims reserved for something that is no pod, and not tied to a node.
     pub claims_anywhere: BTreeSet<ObjectKey>,
     pub slices_on: BTreeMap<NodeName, BTreeMap<Str, Arc<SliceRecord>>>,
+    pub attachments_on: Relation<NodeName, Str>,
+    /// ControllerRevisions of a DaemonSet.
+    pub revisions_of: Relation<Uid, ObjectKey>,
     pub handoffs_on: BTreeMap<NodeName, BTreeMap<ObjectKey, Arc<HandoffRecord>>>,
     pub budgets: BudgetIndex,
     /// Live pods that a budget selects.
@@ -153,10 +156,8 @@ impl Index {
             for claim in claims_of(new) {
                 self.by_claim.put(&claim, new);
             }
-            if new.node.is_none() {
-                for claim in volume_claims_of(new) {
-                    self.by_volume_claim.put(&claim, new);
-                }
+            for claim in volume_claims_of(new) {
+                self.by_volume_claim.put(&claim, new);
             }
         }
         for budget in budgets {
@@ -313,6 +314,6 @@ fn claims_of(pod: &PodRecord) -> impl Iterator<Item = ObjectKey> {
 
 fn volume_claims_of(pod: &PodRecord) -> impl Iterator<Item = ObjectKey> {
     let namespace = pod.key.namespace.clone();
-    let names = pod.extra.iter().flat_map(|extra| &extra.volume_claims);
+    let names = pod.extra.iter().flat_map(|extra| extra.volume_claims());
     names.map(move |name| ObjectKey { namespace: namespace.clone(), name: name.clone() })
 }

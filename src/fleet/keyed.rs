@@ -34,6 +34,11 @@ keyed! {
     SliceRecord: |it| cluster_scoped(it.name.clone());
     VolumeClaimRecord: |it| it.key.clone();
     NodeLeaseRecord: |it| cluster_scoped(it.node.shared());
+    VolumeRecord: |it| cluster_scoped(it.name.clone());
+    AttachmentRecord: |it| cluster_scoped(it.name.clone());
+    CsiNodeRecord: |it| cluster_scoped(it.node.shared());
+    CsiDriverRecord: |it| cluster_scoped(it.name.clone());
+    RevisionRecord: |it| it.key.clone();
     ComponentRecord: |it| it.key.clone();
     HandoffRecord: |it| it.key.clone();
     LeaseRecord: |_it| ObjectKey::new(keys::LEASE.0, keys::LEASE.1);

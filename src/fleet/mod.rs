@@ -4,6 +4,9 @@ mod budget_index;
 pub mod build;
 mod component_view;
 pub mod content;
+pub mod csi;
+mod csi_occupancy;
+pub mod csi_records;
 pub mod decode;
 pub mod event;
 pub mod follow;
@@ -17,10 +20,12 @@ pub mod records;
 pub mod rules;
 pub mod selector;
 mod shared;
+pub mod should_run;
 pub mod sorted;
 pub mod store;
 mod usage;
 pub mod view;
+mod volume_events;
 
 pub use follow::Fleet;
 

@@ -17,6 +17,7 @@ use crate::{
     drain::{
         claimants::{self, Claims},
         incoming::{self, VolumeClaims},
+        volumes::Volumes,
     },
 };
 
@@ -33,8 +34,13 @@ pub struct NodeFacts {
     pub unbound: Vec<Arc<PodRecord>>,
     /// ResourceClaims, at least those that the pods name, that are allocated for this node, or that are reserved for its pods.
     pub claims: Claims,
-    /// PersistentVolumeClaims of the unbound pods.
+    /// PersistentVolumeClaims of the unbound pods; with a csiNodePlugin those of the others, too.
     pub volume_claims: VolumeClaims,
+    /// PersistentVolumes of these claims, and of the attachments.
+    pub volumes: Volumes,
+    /// VolumeAttachments of this node.
+    pub attachments: Vec<Arc<AttachmentRecord>>,
+    pub csi_node: Option<Arc<CsiNodeRecord>>,
     /// ResourceSlices, at least those of this node.
     pub slices: Vec<Arc<SliceRecord>>,
     /// NodeHandoffs, at least those of this node.
@@ -51,6 +57,9 @@ impl NodeFacts {
             unbound: Vec::new(),
             claims: Claims::new(),
             volume_claims: VolumeClaims::new(),
+            volumes: Volumes::new(),
+            attachments: Vec::new(),
+            csi_node: None,
             slices: Vec::new(),
             handoffs: Vec::new(),
         }
@@ -82,7 +91,10 @@ impl NodeFacts {
     fn components(&self, rules: &Rules, labels: &BTreeMap<ComponentKey, NodeLabels>) -> BTreeSet<ComponentKey> {
         let mut keys: BTreeSet<ComponentKey> = BTreeSet::new();
         if let Some(node) = &self.record {
-            let selecting = rules.components.iter().filter(|(_, component)| component.selects(&node.labels));
+            let selecting = rules.components.iter().filter(|(_, component)| match &component.csi {
+                Some(csi) => self.carries(component, csi, node),
+                None => component.selects(&node.labels),
+            });
             keys.extend(selecting.map(|(key, _)| key.clone()));
         }
         // A misspelt key says something about a component only if there is such a component.
@@ -93,7 +105,7 @@ impl NodeFacts {
         keys
     }
 
-    fn own_handoffs(&self) -> impl Iterator<Item = (ComponentKey, &Arc<HandoffRecord>)> {
+    pub(super) fn own_handoffs(&self) -> impl Iterator<Item = (ComponentKey, &Arc<HandoffRecord>)> {
         self.handoffs.iter().filter_map(|handoff| {
             let spec = handoff.spec.as_ref().ok()?;
             let key = ComponentKey { namespace: handoff.key.namespace.clone(), name: spec.component.as_str().into() };
@@ -103,6 +115,9 @@ impl NodeFacts {
 
     fn occupancy(&self, rules: &Rules, key: &ComponentKey, labels: NodeLabels) -> Occupancy {
         let component = rules.components.get(key);
+        if let Some((component, csi)) = component.and_then(|component| Some((component, component.csi.as_ref()?))) {
+            return self.of_csi(rules, component, csi, key, labels);
+        }
         let blocks = component.map(|component| component.blocks(&labels)).unwrap_or_default();
         let mut own = OwnPods::default();
         for pod in self.pods.iter().filter(|pod| pod.flags.ours && component_of(pod).as_ref() == Some(key)) {
@@ -118,6 +133,7 @@ impl NodeFacts {
             slices: self.slices(&blocks),
             allocatable: allocatable.map(|(name, quantity)| (name.clone(), *quantity)).collect(),
             handoff: self.own_handoffs().find(|(of, _)| of == key).map(|(_, handoff)| handoff.clone()),
+            csi: None,
             loader_pods: own.loader,
             plugin_pods: own.plugin,
             unload_pods: own.unload,

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::{
     component_view::{self, Blocks},
+    csi,
     event::Kind,
     follow::{Dirty, Fleet},
     keyed::cluster_scoped,
@@ -20,7 +21,7 @@ use super::{
     view::*,
 };
 use crate::{
-    api::{ComponentKey, NodeName, ObjectKey, keys},
+    api::{ComponentKey, NodeName, ObjectKey, Uid, keys},
     drain::claimants::Claims,
 };
 
@@ -99,6 +100,7 @@ impl Fleet {
         if dirty.components.is_empty() && !dirty.required_labels {
             return false;
         }
+        let unlisted = self.csi_unlisted();
         let projected = &mut self.projected;
         for key in &dirty.components {
             recount.insert(key.clone());
@@ -106,9 +108,21 @@ impl Fleet {
                 projected.bases.remove(key);
                 continue;
             };
-            let sets = self.stores.daemon_sets.in_namespace(&key.namespace);
-            let sets = sets.filter(|set| set.labels.get(keys::COMPONENT) == Some(&key.name)).cloned().collect::<Vec<_>>();
-            projected.bases.insert(key.clone(), component_view::build(record, &sets, &mut projected.blocks));
+            let sets: Vec<_> = self.stores.daemon_sets.in_namespace(&key.namespace).cloned().collect();
+            let mut base = component_view::build(record, &sets, &mut projected.blocks);
+            if let Some(plugin) = record.spec.as_ref().ok().and_then(|spec| spec.csi_node_plugin.as_ref()) {
+                let revisions =
+                    |set: &Uid| self.index.revisions_of.get(set).filter_map(|key| self.stores.revisions.get(key)).collect();
+                let driver = self.stores.csi_drivers.get(&cluster_scoped(plugin.driver.as_str().into()));
+                let (view, refusals) = csi::build(key, plugin, &sets, revisions, driver.map(|driver| &**driver));
+                match &unlisted {
+                    // Without them nothing is known, whatever it looks like.
+                    Some(why) => base.refusals.push(format!("what is needed to judge CSI volumes is not known: {why}")),
+                    None => base.refusals.extend(refusals),
+                }
+                base.csi = Some(Arc::new(view));
+            }
+            projected.bases.insert(key.clone(), base);
         }
         let conflicts = component_view::conflicts(&projected.bases);
         for key in conflicts.keys().chain(projected.conflicts.keys()) {
@@ -227,15 +241,32 @@ impl Fleet {
                 }
             }
         }
-        for pod in &unbound {
-            for claim in pod.extra.iter().flat_map(|extra| &extra.volume_claims) {
+        let csi = self.projected.rules.components.values().any(|component| component.csi.is_some());
+        for pod in unbound.iter().chain(pods.iter().filter(|_| csi)) {
+            for claim in pod.extra.iter().flat_map(|extra| extra.volume_claims()) {
                 let key = ObjectKey { namespace: pod.key.namespace.clone(), name: claim.clone() };
                 if let Some(claim) = stores.volume_claims.get(&key) {
                     volume_claims.insert(key, claim.clone());
                 }
             }
         }
+        let (mut volumes, mut attachments) = (BTreeMap::new(), Vec::new());
+        if csi {
+            attachments.extend(
+                index.attachments_on.get(&name).filter_map(|it| stores.attachments.get(&cluster_scoped(it.clone()))).cloned(),
+            );
+            let claimed = volume_claims.values().filter_map(|claim: &Arc<VolumeClaimRecord>| claim.volume.clone());
+            let attached = attachments.iter().filter_map(|it: &Arc<AttachmentRecord>| it.volume.clone());
+            for name in claimed.chain(attached) {
+                if let Some(volume) = stores.volumes.get(&cluster_scoped(name.clone())) {
+                    volumes.insert(name, volume.clone());
+                }
+            }
+        }
         let facts = NodeFacts {
+            csi_node: stores.csi_nodes.get(&key).filter(|_| csi).cloned(),
+            volumes,
+            attachments,
             record: stores.nodes.get(&key).cloned(),
             lease: stores.node_leases.get(&key).cloned(),
             slices: index.slices_on.get(&name).into_iter().flat_map(|slices| slices.values().cloned()).collect(),
@@ -307,13 +338,16 @@ impl Fleet {
     }
 
     fn project_health(&mut self) {
-        let health = Kind::ALL.map(|kind| {
+        let shown = Kind::ALL
+            .into_iter()
+            .filter(|kind| !Kind::OF_CSI.contains(kind) || self.watches.contains_key(kind) || self.stores.is_synced(*kind));
+        let health = shown.map(|kind| {
             let (objects, undecodable) = self.stores.count(kind);
             let status = self.watches.get(&kind);
             let by_store = if self.stores.is_synced(kind) { WatchState::Live } else { WatchState::Syncing };
             WatchHealth {
                 resource: kind.resource().into(),
-                required: status.is_none_or(|status| status.required),
+                required: status.map_or(!Kind::OF_CSI.contains(&kind), |status| status.required),
                 state: status.map_or(by_store, |status| status.state.clone()),
                 last_event: status.and_then(|status| status.last_event),
                 errors: status.map_or(0, |status| status.errors),
@@ -321,8 +355,9 @@ impl Fleet {
                 undecodable,
             }
         });
-        if self.projected.health.as_slice() != health.as_slice() {
-            self.projected.health = Arc::new(health.to_vec());
+        let health: Vec<WatchHealth> = health.collect();
+        if *self.projected.health != health {
+            self.projected.health = Arc::new(health);
         }
     }
 }

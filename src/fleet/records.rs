@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 
+pub use super::csi_records::*;
 use crate::api::{
     BootId, ComponentKey, NodeComponentSpec, NodeComponentStatus, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Uid,
     component::LabelSelector,
@@ -50,6 +51,8 @@ pub struct NodeRecord {
     pub allocatable: BTreeMap<Str, i64>,
     /// Names of the images on the node, by tag and by digest; the kubelet lists 50 images at most. Nodes share the texts.
     pub images: Vec<Str>,
+    /// CSI volumes that its kubelet has in use or that are attached to it: (driver, handle), by `volumesInUse` and `volumesAttached`.
+    pub csi_volumes: Vec<(Str, Str)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +136,8 @@ pub struct PodFlags {
     pub ours: bool,
     /// Static pod: annotation `kubernetes.io/config.mirror`.
     pub mirror: bool,
+    /// Mounts the kubelet's `plugins_registry` from the host: it may be a CSI driver's nodeplugin.
+    pub registers: bool,
     /// Has an emptyDir volume.
     pub empty_dir: bool,
     /// Tolerates `node.kubernetes.io/unschedulable:NoSchedule`.
@@ -158,18 +163,31 @@ pub struct PodExtra {
     pub node_selector: BTreeMap<Str, Str>,
     /// Node names of a required affinity by `metadata.name`, as DaemonSet pods have it.
     pub affinity_nodes: Vec<NodeName>,
-    /// PersistentVolumeClaims by name.
-    pub volume_claims: Vec<Str>,
-    /// Only of pods with our component label: containers, for loader, plugin and unload pods.
+    /// Volumes that can be a CSI driver's.
+    pub volumes: Vec<PodVolume>,
+    /// Only of pods with our component label, and of those that register a driver.
     pub containers: Vec<ContainerRecord>,
     /// Only `lockkeeper.dev/*` ones.
     pub annotations: BTreeMap<Str, Str>,
     /// `spec.terminationGracePeriodSeconds` when it is not 30.
     pub grace: Option<i64>,
+    /// Only of these pods, and of those with volumes.
     pub start_time: Option<Timestamp>,
+    /// Only of pods with volumes: when at the latest they were mounted.
+    pub mounted: Option<Timestamp>,
     /// `status.reason` and `status.message` of a failed pod.
     pub reason: Str,
     pub message: Str,
+}
+
+impl PodExtra {
+    /// The PersistentVolumeClaims that it names.
+    pub fn volume_claims(&self) -> impl Iterator<Item = &Str> {
+        self.volumes.iter().filter_map(|volume| match &volume.source {
+            PodVolumeSource::Claim { claim, .. } => Some(claim),
+            _ => None,
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -227,6 +245,8 @@ pub struct DaemonSetRecord {
     /// Label keys of ours that a node must carry for its pods: from `nodeSelector`, and from a required node affinity when
     /// every term asks for them. A claimant that needs the ready label leaves and returns by itself.
     pub requires_labels: Vec<Str>,
+    /// None: one of ours.
+    pub template: Option<Box<TemplateRecord>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -286,7 +306,7 @@ pub struct NodeLeaseRecord {
     pub renewed: Option<Timestamp>,
 }
 
-/// A PersistentVolumeClaim; only what tells that a pod is on its way to a node.
+/// A PersistentVolumeClaim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeClaimRecord {
     pub key: ObjectKey,
@@ -295,6 +315,10 @@ pub struct VolumeClaimRecord {
     pub selected_node: Option<NodeName>,
     /// `status.phase` is Bound: the scheduler no longer waits for it.
     pub bound: bool,
+    /// `spec.volumeName`.
+    pub volume: Option<Str>,
+    /// The pod that is its controller: a generic ephemeral volume.
+    pub pod: Option<Uid>,
 }
 
 /// Something with replicas: ReplicaSet, StatefulSet (for PDB arithmetic). `spec.replicas`.

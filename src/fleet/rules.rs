@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    csi::CsiView,
     records::{Labels, Str},
     selector,
     view::{ComponentView, NodeLabels},
@@ -34,6 +35,8 @@ pub struct ComponentRules {
     /// As the spec has it now.
     fallback: Option<Arc<BlockRules>>,
     versions: BTreeMap<Version, Arc<BlockRules>>,
+    /// Of a csiNodePlugin.
+    pub csi: Option<Arc<CsiView>>,
 }
 
 /// What makes a pod a claimant, by one version's block.
@@ -67,7 +70,8 @@ impl ComponentRules {
         Self {
             selector: spec.map(|spec| spec.node_selector.clone()),
             ready_key: Role::Ready.key(&view.record.key),
-            fallback: spec.map(|spec| Arc::new(BlockRules::of(&spec.kernel_module))),
+            fallback: spec.and_then(|spec| Some(Arc::new(BlockRules::of(spec.kernel_module.as_ref()?)))),
+            csi: view.csi.clone(),
             versions: view.versions.values().map(|it| (it.version.clone(), Arc::new(BlockRules::of(&it.block)))).collect(),
         }
     }

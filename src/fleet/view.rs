@@ -8,7 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{records::*, rules::Rules};
+use super::{csi::CsiView, records::*, rules::Rules};
 use crate::api::{
     BootId, ComponentKey, NodeComponentSpec, NodeName, ObjectKey, Uid, Version,
     component::KernelModule,
@@ -191,11 +191,29 @@ pub struct ComponentView {
     pub anomalies: Vec<String>,
     /// Objects of `spec.nodeSelector` matches, counted.
     pub matched_nodes: u32,
+    /// Of a csiNodePlugin: `versions` is empty then.
+    pub csi: Option<Arc<CsiView>>,
 }
 
 impl ComponentView {
     pub fn spec(&self) -> Option<&NodeComponentSpec> {
         self.record.spec.as_ref().ok()
+    }
+
+    /// What its nodes shall run: `spec.version`, or the DaemonSet's current revision. None: the spec does not decode, or it is not known.
+    pub fn aim(&self) -> Option<Version> {
+        match &self.csi {
+            Some(csi) => csi.current.clone(),
+            None => self.spec().map(|spec| Version::from(spec.version.as_str())),
+        }
+    }
+
+    /// A version of a module, or a revision of a nodeplugin.
+    pub fn knows(&self, version: &Version) -> bool {
+        match &self.csi {
+            Some(csi) => csi.known.contains(version),
+            None => self.versions.contains_key(version),
+        }
     }
 }
 
@@ -247,6 +265,90 @@ pub struct Occupancy {
     /// Allocatable of the component's extended resources on this node.
     pub allocatable: BTreeMap<Str, i64>,
     pub handoff: Option<Arc<HandoffRecord>>,
+    /// Of a csiNodePlugin; all of the above but claimants, incoming and handoff is empty then.
+    pub csi: Option<Box<CsiOccupancy>>,
+}
+
+/// A CSI nodeplugin on one node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CsiOccupancy {
+    /// Pods of the DaemonSet on this node, any phase: two while one is followed by the next.
+    pub pods: Vec<Arc<PodRecord>>,
+    /// The revision of the oldest pod that has not ended; None: there is none, or it has no hash.
+    pub revision: Option<Version>,
+    /// The node's CSINode lists the driver. It may be out of date after a crash: necessary, not sufficient.
+    pub registered: bool,
+    /// Whether the DaemonSet's controller would make a pod here; if not, why.
+    pub should_run: Result<(), String>,
+    /// Volumes of the driver that pods of this node use, whoever they are.
+    pub uses: Vec<VolumeUse>,
+    /// DaemonSet pods whose mounts die with the plugin pod: they are restarted after it, for they would come straight back.
+    pub restart: Vec<Claimant>,
+    /// VolumeAttachments of the driver on this node, by name.
+    pub attachments: Vec<Arc<AttachmentRecord>>,
+    /// What must be unmounted before the plugin pod goes: volumes at risk that are attached or in use here and that no pod which stays uses.
+    pub attached: Vec<Attached>,
+}
+
+/// One pod's use of one volume of the driver.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VolumeUse {
+    pub pod: Arc<PodRecord>,
+    /// The volume's name in the pod.
+    pub name: Str,
+    pub claim: Option<ObjectKey>,
+    /// The PersistentVolume.
+    pub volume: Option<Str>,
+    /// Empty: not known, or an inline volume.
+    pub handle: Str,
+    pub risk: Risk,
+    /// A container mounts it; otherwise it is attached at most.
+    pub used: bool,
+    /// It was mounted before the plugin's process began, and its mount died with the one before.
+    pub stale: bool,
+}
+
+/// What becomes of a mount when the plugin pod is replaced, and by which rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Risk {
+    /// `mounter: fuse`: the process that serves the mount runs in the plugin pod.
+    Fuse,
+    /// The node's kernel has no quota support for CephFS, so that the driver falls back to FUSE.
+    KernelTooOld { kernel: Str },
+    /// `mounter: rbd-nbd`: dies with the pod; a healer may bring it back if it is attached.
+    Nbd { attached: bool },
+    /// `tryOtherMounters`: rbd-nbd where the kernel cannot do it, which the API does not tell.
+    MayBeNbd,
+    /// The plugin is not on the host's network: kernel mounts made in its network namespace hang when it goes.
+    PodNetwork,
+    /// A volume attribute that the component names.
+    Attribute { key: Str, value: Str },
+    /// A driver that lockkeeper does not know.
+    UnknownDriver,
+    /// The kernel serves it.
+    Kernel,
+    /// The component's attributes do not name it.
+    NotNamed,
+}
+
+impl Risk {
+    pub fn dies(&self) -> bool {
+        !matches!(self, Self::Kernel | Self::NotNamed)
+    }
+}
+
+/// A volume that is still attached to the node, or in use there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    pub driver: Str,
+    /// PersistentVolume, if it is known.
+    pub volume: Option<Str>,
+    pub handle: Str,
+    /// Name of the VolumeAttachment, if that is what shows it.
+    pub attachment: Option<Str>,
+    /// Its PersistentVolume is Released or gone: nothing of this run waits for it.
+    pub orphan: bool,
+    pub detach_error: Option<Str>,
 }
 
 /// What the node's labels and annotations say about one component; garbage is kept aside, never guessed at.
@@ -289,6 +391,20 @@ pub enum ClaimReason {
         entry: Str,
     },
     Selector,
+    /// Uses a volume of the driver that dies with the plugin pod, or all are to leave.
+    Volume {
+        /// The volume's name in the pod.
+        name: Str,
+        claim: Option<ObjectKey>,
+        risk: Risk,
+        /// Its mount has died already.
+        stale: bool,
+    },
+    /// A volume that cannot be resolved is taken for one of ours.
+    UnresolvedVolume {
+        name: Str,
+        why: String,
+    },
     /// `unloadBy: Reboot`: everything drainable leaves.
     Reboot,
 }

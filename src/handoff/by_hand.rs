@@ -24,6 +24,9 @@ pub struct LabelOrder {
 
 /// The label says something that no handoff explains. A typo is no order: rule 0 names it and nothing moves.
 pub fn label_order(f: &Facts<'_>) -> Option<LabelOrder> {
+    if f.csi().is_some() {
+        return None;
+    }
     let labels = &f.occupancy.labels;
     let desired = f.desired();
     if !labels.garbage.is_empty()
@@ -77,7 +80,7 @@ pub(super) fn follow(f: &Facts<'_>, order: LabelOrder) -> Verdict {
     ask(f, order.version, BY_LABEL, why)
 }
 
-fn ask(f: &Facts<'_>, version: Option<Version>, by: &str, why: String) -> Verdict {
+pub(super) fn ask(f: &Facts<'_>, version: Option<Version>, by: &str, why: String) -> Verdict {
     let version = version.map(|version| version.to_string());
     let Some((of, old)) = f.handoff_ref().zip(f.spec()) else {
         let key = ObjectKey::new(f.key.namespace.clone(), format!("{}.{}", f.key.name, f.node.name));
@@ -110,6 +113,9 @@ fn ask(f: &Facts<'_>, version: Option<Version>, by: &str, why: String) -> Verdic
 
 /// What the component's policy asks for on its own: first installs, an automatic rollout, or its removal.
 pub(super) fn automatic(f: &Facts<'_>) -> Option<Verdict> {
+    if let Some(csi) = f.csi() {
+        return super::csi_node_plugin::automatic(f, csi);
+    }
     let component = &f.component.record;
     let labels = &f.occupancy.labels;
     let empty = labels.desired.is_none() && labels.loader.is_none() && labels.plugin.is_none() && labels.loaded.is_none();
@@ -175,5 +181,5 @@ pub(super) fn without_handoff(f: &Facts<'_>) -> Verdict {
         let message = "lockkeeper closed this node, but its NodeHandoff was deleted by force and its component does not work. Make a handoff for it, or uncordon it";
         return wait(f, vec![f.on_node(BlockerKind::NodeLeftClosed, message)], None);
     }
-    Verdict::Done
+    super::csi_node_plugin::at_rest(f).unwrap_or(Verdict::Done)
 }

@@ -2,7 +2,11 @@
 
 use super::facts::Facts;
 use crate::{
-    api::{MANAGER, component::CordonPolicy, handoff::RunPolicy},
+    api::{
+        MANAGER,
+        component::{CordonPolicy, VolumeDrain},
+        handoff::RunPolicy,
+    },
     fleet::records::NodeRecord,
 };
 
@@ -41,6 +45,10 @@ pub fn is_wanted(f: &Facts<'_>, policy: &RunPolicy) -> bool {
     }
     match policy.drain.cordon {
         CordonPolicy::Always => true,
+        // New users may come at any time, and nothing but a cordon keeps them away.
+        _ if policy.csi_node_plugin.is_some() => {
+            policy.csi_node_plugin.as_ref().is_some_and(|plugin| plugin.drain != VolumeDrain::None)
+        }
         CordonPolicy::Never => false,
         // With extended resources and DRA only, no pod can come once the plugin has gone: an empty node need not be closed.
         CordonPolicy::Auto => {

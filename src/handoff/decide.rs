@@ -25,8 +25,9 @@ use super::{
 use crate::{
     api::{ComponentKey, NodeName, Phase, Version, keys::Slot},
     fleet::{
+        event::Kind as Watched,
         sorted::Sorted,
-        view::{FleetView, NodeView, Occupancy, WatchState},
+        view::{FleetView, NodeView, Occupancy, WatchHealth, WatchState},
     },
 };
 
@@ -50,12 +51,14 @@ pub fn decide_fleet(
         return Decisions::default();
     }
     let previous = previous.unwrap_or_default();
-    let (stale, stale_at) = staleness(view);
+    let (stale, stale_at) = staleness(view, false);
+    let (stale_csi, stale_csi_at) = staleness(view, true);
     let keys: Vec<&ComponentKey> = view.components.keys().collect();
     let slots = view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
     let by_node: BTreeMap<&str, &Slot> = slots.iter().map(|slot| (slot.node.as_str(), slot)).collect();
-    let scene = Scene { view, observed, context, stale: stale.as_deref(), keys: &keys, slots: &by_node };
-    let before = previous.inputs.as_deref().filter(|seen| seen.holds_for(view, context, stale.as_deref()));
+    let scene = Scene { view, observed, context, stale: [stale.as_deref(), stale_csi.as_deref()], keys: &keys, slots: &by_node };
+    let before =
+        previous.inputs.as_deref().filter(|seen| seen.holds_for(view, context, [stale.as_deref(), stale_csi.as_deref()]));
     let budgets = before.map(|seen| Budgets::changed(seen, view));
 
     let mut nodes = previous.nodes.clone();
@@ -102,7 +105,7 @@ pub fn decide_fleet(
     }
 
     let mut others = BTreeMap::new();
-    let mut recheck = [queue.recheck, stale_at].into_iter().flatten().min();
+    let mut recheck = [queue.recheck, stale_at, stale_csi_at].into_iter().flatten().min();
     for (key, component) in &view.components {
         let tally = tallies.get(key).cloned().unwrap_or_default();
         recheck = [recheck, component::decide(view.now, component, &tally, observed, &mut others)].into_iter().flatten().min();
@@ -124,7 +127,7 @@ pub fn decide_fleet(
             context: context.clone(),
             throttled: observed.throttled(view.now),
             usage,
-            stale,
+            stale: [stale, stale_csi],
         })),
     }
 }
@@ -154,10 +157,11 @@ pub fn decide_one(
                 None => view.node(node)?,
             };
             let keys: Vec<&ComponentKey> = view.components.keys().collect();
-            let (stale, _) = staleness(view);
+            let ((stale, _), (stale_csi, _)) = (staleness(view, false), staleness(view, true));
             let slots = view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
             let by_node = slots.iter().map(|slot| (slot.node.as_str(), slot)).collect();
-            let scene = Scene { view, observed, context, stale: stale.as_deref(), keys: &keys, slots: &by_node };
+            let stale = [stale.as_deref(), stale_csi.as_deref()];
+            let scene = Scene { view, observed, context, stale, keys: &keys, slots: &by_node };
             let slot = by_node.get(node.name.as_str()).copied();
             let others = others(node, component);
             let occupancy = node.components.get(component)?;
@@ -191,7 +195,8 @@ struct Scene<'a> {
     view: &'a FleetView,
     observed: &'a Observed,
     context: &'a Context,
-    stale: Option<&'a str>,
+    /// For every kind of component, and for those that need the volumes' watches too.
+    stale: [Option<&'a str>; 2],
     keys: &'a [&'a ComponentKey],
     /// By node.
     slots: &'a BTreeMap<&'a str, &'a Slot>,
@@ -207,10 +212,12 @@ impl<'a> Scene<'a> {
         others: &'f [OtherHandoff],
         admission: Option<&'f Admission>,
     ) -> Option<Facts<'f>> {
+        let component = self.view.components.get(key)?;
+        let [stale, stale_csi] = self.stale;
         Some(Facts {
             now: self.view.now,
             key,
-            component: self.view.components.get(key)?,
+            component,
             node,
             occupancy,
             slot,
@@ -219,7 +226,7 @@ impl<'a> Scene<'a> {
             budgets: &self.view.budgets,
             observed: self.observed,
             context: self.context,
-            stale: self.stale,
+            stale: if component.csi.is_some() { stale.or(stale_csi) } else { stale },
         })
     }
 
@@ -457,10 +464,10 @@ fn without_component(key: &ComponentKey, node: &NodeView, occupancy: &Occupancy,
     })
 }
 
-/// Why what the watches show is too old to act upon, and when that may begin.
-fn staleness(view: &FleetView) -> (Option<String>, Option<Timestamp>) {
+/// Why what the watches show is too old to act upon, and when that may begin. `csi`: of what only CSI nodeplugins need.
+fn staleness(view: &FleetView, csi: bool) -> (Option<String>, Option<Timestamp>) {
     let mut next: Option<Timestamp> = None;
-    for health in view.health.iter().filter(|health| health.required) {
+    for health in view.health.iter().filter(|health| if csi { is_of_csi(health) } else { health.required }) {
         let (error, since) = match &health.state {
             WatchState::Retrying { error, since, .. } => (error.as_str(), *since),
             WatchState::Unavailable { why } => (why.as_str(), Timestamp::MIN),
@@ -473,4 +480,8 @@ fn staleness(view: &FleetView) -> (Option<String>, Option<Timestamp>) {
         next = Some(next.map_or(at, |other| other.min(at)));
     }
     (None, next)
+}
+
+fn is_of_csi(health: &WatchHealth) -> bool {
+    Watched::OF_CSI.iter().any(|kind| *kind.resource() == *health.resource)
 }

@@ -16,6 +16,8 @@ use super::{
 };
 use crate::api::{
     Phase, Version,
+    component::ComponentKind,
+    duration::Duration,
     handoff::{BY_REMOVAL, Ended, HandoffAction, Reason},
     keys::{FINALIZER, Loaded, Slot},
 };
@@ -57,22 +59,28 @@ pub(super) fn abort(f: &Facts<'_>) -> Option<Verdict> {
             next.copy(Some(loader.as_str()), start::record_text(f)).to(Phase::Loading).put(Evidence::Fresh, message)
         }),
         Phase::Loading | Phase::StartingPlugin | Phase::Verifying => Some(await_choice(f, phase, None)),
+        Phase::ReplacingPod | Phase::RestartingUsers => None,
         Phase::Uncordoning | Phase::Held | Phase::Done | Phase::Failed | Phase::Aborted => None,
     }
 }
 
-fn stop(f: &Facts<'_>) -> Verdict {
-    let message = format!("stopped by a person in {}; the module was not touched", f.phase());
+pub(super) fn stop(f: &Facts<'_>) -> Verdict {
+    let message = format!("stopped by a person in {}; {}", f.phase(), not_touched(f));
     Transition::new(f).reason(ABORTED, &message).end(Phase::Aborted).put(Evidence::Fresh, message)
 }
 
 pub(super) fn aborted_by_uncordon(f: &Facts<'_>) -> Verdict {
-    let message = format!(
-        "somebody uncordoned {} in {}: pods would come as fast as they go; the module was not touched",
-        f.node.name,
-        f.phase()
-    );
+    let message =
+        format!("somebody uncordoned {} in {}: pods would come as fast as they go; {}", f.node.name, f.phase(), not_touched(f));
     Transition::new(f).reason(UNCORDONED, &message).end(Phase::Aborted).put(Evidence::Fresh, message)
+}
+
+fn not_touched(f: &Facts<'_>) -> &'static str {
+    match f.kind() {
+        ComponentKind::KernelModule => "the module was not touched",
+        ComponentKind::CsiNodePlugin if f.phase() < Phase::ReplacingPod => "the plugin pod was not touched",
+        ComponentKind::CsiNodePlugin => "the node is opened when its plugin pod is in order",
+    }
 }
 
 /// A person wants to stop, and that has not been turned into a way back yet.
@@ -158,7 +166,9 @@ pub(super) fn is_due_again(f: &Facts<'_>) -> bool {
     let last = if status.phase.is_ended() { ended().or_else(ran) } else { ran() };
     let Some((attempt, target)) = last else { return status.phase.is_ended() };
     let newer = spec.attempt > attempt;
-    let elsewhere = target != spec.version && !matches!(spec.action, HandoffAction::Abort | HandoffAction::Leave);
+    // Of a nodeplugin no version means the current revision, which is asked for anew by the next attempt only.
+    let follows = f.kind() == ComponentKind::CsiNodePlugin && spec.version.is_none();
+    let elsewhere = !follows && target != spec.version && !matches!(spec.action, HandoffAction::Abort | HandoffAction::Leave);
     if f.handoff().is_some_and(|handoff| handoff.meta.deletion.is_some()) { newer } else { newer || elsewhere }
 }
 
@@ -181,7 +191,13 @@ fn try_again(f: &Facts<'_>) -> Verdict {
 pub(super) fn fail(f: &Facts<'_>, word: &str, message: String) -> Verdict {
     let closed = f.record().is_some_and(|record| record.unschedulable) && !f.works();
     let fate = if closed { format!(". {} stays closed and keeps its slot", f.node.name) } else { String::new() };
-    let message = format!("{message}{fate}. Retry: attempt + 1. Roll back: the old version and attempt + 1. Leave: action Leave");
+    let back = match f.kind() {
+        ComponentKind::KernelModule => "the old version and attempt + 1",
+        ComponentKind::CsiNodePlugin => {
+            "kubectl rollout undo of the DaemonSet (or its owner's field), then attempt + 1 without a version"
+        }
+    };
+    let message = format!("{message}{fate}. Retry: attempt + 1. Roll back: {back}. Leave: action Leave");
     Transition::new(f).reason(word, &message).end(Phase::Failed).put(Evidence::Watched, message)
 }
 
@@ -394,10 +410,10 @@ fn at_rest(f: &Facts<'_>) -> Verdict {
         Phase::Aborted if f.spec().is_some_and(|spec| spec.action != HandoffAction::Leave) => {
             match interlock::step(f, &Order::label(f)) {
                 Some(step) => effect(f, step.effect),
-                None => Verdict::Done,
+                None => super::csi_node_plugin::at_rest(f).unwrap_or(Verdict::Done),
             }
         }
-        _ => Verdict::Done,
+        _ => super::csi_node_plugin::at_rest(f).unwrap_or(Verdict::Done),
     }
 }
 
@@ -421,7 +437,8 @@ fn unstable_since(f: &Facts<'_>, devices: Timestamp) -> Option<(Vec<Blocker>, Op
         return Some((blockers, None));
     }
     let plugin = f.observed.plugin_ready_since(&f.node.name, f.key, &pod.meta.uid).unwrap_or(f.now);
-    let stable_for = start::policy(f).verify.stable_for;
+    let least = f.csi().and_then(|csi| csi.view.set.as_ref()).map_or(0, |set| set.template.min_ready_seconds);
+    let stable_for = start::policy(f).verify.stable_for.max(Duration::from_secs(u64::try_from(least).unwrap_or(0)));
     let until = plugin.max(devices).checked_add(stable_for.signed()).unwrap_or(Timestamp::MAX);
     (f.now < until).then(|| {
         let message = format!("plugin and devices are good; they must stay so for {stable_for}, until {}", whole_seconds(until));

@@ -124,6 +124,10 @@ pub fn why_it_claims(why: &ClaimReason) -> String {
         ClaimReason::Resource { name, quantity } => format!("uses {quantity} {name}"),
         ClaimReason::Claim { claim, driver } => format!("holds ResourceClaim {claim} of {driver}"),
         ClaimReason::UnresolvedClaim { entry } => format!("its claim {entry:?} is not resolved and may be of this driver"),
+        ClaimReason::Volume { name, claim, risk, stale } => drain::volumes::sentence(name, claim.as_ref(), risk, *stale),
+        ClaimReason::UnresolvedVolume { name, why } => {
+            format!("its volume {name} cannot be resolved ({why}) and may be of this driver")
+        }
         ClaimReason::Selector => "matches the component's podSelector".to_owned(),
         ClaimReason::Reboot => "everything drainable leaves before the reboot".to_owned(),
     }

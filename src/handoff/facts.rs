@@ -12,7 +12,7 @@ use super::{
 use crate::{
     api::{
         BootId, ComponentKey, NodeHandoffSpec, NodeHandoffStatus, ObjectKey, Phase, Version,
-        component::{KernelModule, UnloadBy},
+        component::{ComponentKind, KernelModule, UnloadBy},
         handoff::{BY_INSTALL, BY_LABEL, HandoffAction, Run},
         keys::{CordonOwners, Mark, Slot},
     },
@@ -92,6 +92,10 @@ impl<'a> Facts<'a> {
         self.status().map_or(Phase::Queued, |status| status.phase)
     }
 
+    pub fn kind(&self) -> ComponentKind {
+        if self.component.csi.is_some() { ComponentKind::CsiNodePlugin } else { ComponentKind::KernelModule }
+    }
+
     pub fn record(&self) -> Option<&'a NodeRecord> {
         self.node.record.as_deref()
     }
@@ -146,7 +150,11 @@ impl<'a> Facts<'a> {
         }
         match &status.run {
             Some(run) if status.phase != Phase::Queued => run.target.as_deref().map(Version::from),
-            _ => self.spec().and_then(|spec| spec.version.as_deref()).map(Version::from),
+            _ => {
+                let asked = self.spec().and_then(|spec| spec.version.as_deref()).map(Version::from);
+                // Of a nodeplugin, whatever revision is current.
+                asked.or_else(|| self.component.csi.as_ref().and_then(|csi| csi.current.clone()))
+            }
         }
     }
 
@@ -246,8 +254,11 @@ impl<'a> Facts<'a> {
         None
     }
 
-    /// D = L = P and the plugin Ready: what makes a node fit to be opened.
+    /// D = L = P and the plugin Ready (of a nodeplugin its pod, whatever its revision): what makes a node fit to be opened.
     pub fn works(&self) -> bool {
+        if self.csi().is_some() {
+            return self.ready_plugin().is_some();
+        }
         self.desired().is_some()
             && self.desired() == self.loader()
             && self.desired() == self.plugin()

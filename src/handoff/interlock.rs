@@ -87,6 +87,9 @@ type Out = Option<Step>;
 
 /// The first rule that applies; None: nothing is to be done.
 pub fn step(facts: &Facts<'_>, order: &Order) -> Out {
+    if facts.csi().is_some() {
+        return None;
+    }
     unknown(facts, order)
         .or_else(|| plugin_off(facts, order))
         .or_else(|| plugin_gone(facts, order))
@@ -510,6 +513,9 @@ pub fn plugin_not_ready(f: &Facts<'_>) -> Vec<Blocker> {
     if f.ready_plugin().is_some() {
         return Vec::new();
     }
+    if let Some(csi) = f.csi() {
+        return super::csi_node_plugin::not_ready(f, csi);
+    }
     let version = f.plugin().map(ToString::to_string).unwrap_or_default();
     let mut blockers: Vec<Blocker> = f
         .occupancy
@@ -567,7 +573,7 @@ pub fn not_settled(f: &Facts<'_>, rule: Rule) -> Out {
         return None;
     }
     let blind = f.observed.blind_until().unwrap_or(Timestamp::MAX);
-    (f.now < blind && f.loaded().is_some()).then(|| {
+    (f.now < blind && (f.loaded().is_some() || f.csi().is_some())).then(|| {
         let message = format!(
             "lockkeeper has only just started and did not see what left this node before; pods deleted by force may run until {}",
             whole_seconds(blind)

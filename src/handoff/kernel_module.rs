@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     action::{Action, Evidence, Op},
     cordon::{self, Cordon},
-    ending, evict,
+    csi_node_plugin, ending, evict,
     evict::Drain,
     facts::{Admission, Facts},
     interlock::{self, Effect, Order, Rule, Step},
@@ -80,6 +80,9 @@ fn running(f: &Facts<'_>) -> Verdict {
     if let Some(verdict) = without_slot(f) {
         return verdict;
     }
+    if let Some(csi) = f.csi() {
+        return overdue(f, csi_node_plugin::running(f, csi));
+    }
     if let Some(verdict) = ending::abort(f).or_else(|| label_edited(f)).or_else(|| uncordoned(f)) {
         return verdict;
     }
@@ -95,13 +98,16 @@ fn running(f: &Facts<'_>) -> Verdict {
         Phase::StartingPlugin => starting_plugin(f),
         Phase::Verifying => verifying(f),
         Phase::Uncordoning => uncordoning(f),
+        Phase::ReplacingPod | Phase::RestartingUsers => {
+            ending::fail(f, "Anomaly", format!("{} is no phase of a kernel module: its status was edited", f.phase()))
+        }
         Phase::Queued | Phase::Done | Phase::Failed | Phase::Aborted => Verdict::Done,
     };
     overdue(f, verdict)
 }
 
 /// Writes nothing to the node. What became impossible since it was admitted sends it back to the queue, with all reasons.
-fn preflight(f: &Facts<'_>) -> Verdict {
+pub(super) fn preflight(f: &Facts<'_>) -> Verdict {
     let refusals = preflight::refusals(f);
     if !refusals.is_empty() {
         let message = refusals.iter().map(|refusal| refusal.message.as_str()).collect::<Vec<_>>().join("; ");
@@ -111,7 +117,7 @@ fn preflight(f: &Facts<'_>) -> Verdict {
             .put(Evidence::Fresh, format!("preflight refuses: {message}"));
     }
     let next = match () {
-        () if !start::swap_needed(f) => Phase::Loading,
+        () if f.csi().is_none() && !start::swap_needed(f) => Phase::Loading,
         () if f.is_by_label() => Phase::StoppingPlugin,
         () if cordon::is_wanted(f, &start::policy(f))
             || matches!(cordon::state(f), Cordon::Ours | Cordon::Foreign { stale: true }) =>
@@ -123,11 +129,11 @@ fn preflight(f: &Facts<'_>) -> Verdict {
     enter(f, next, Evidence::Fresh, "nothing refuses the handoff")
 }
 
-fn cordoning(f: &Facts<'_>) -> Verdict {
+pub(super) fn cordoning(f: &Facts<'_>) -> Verdict {
     match cordon::state(f) {
         Cordon::Open => {
             let edit = NodeEdit::new(f).cordon();
-            act(edit.fresh(format!("close {} to new pods before its device users are evicted", f.node.name)))
+            act(edit.fresh(format!("close {} to new pods before those that would break are evicted", f.node.name)))
         }
         Cordon::Foreign { stale: true } => forget_cordon(f),
         Cordon::Ours => cordoned(f, true, format!("{} is unschedulable, set by lockkeeper", f.node.name)),
@@ -146,24 +152,31 @@ fn cordoned(f: &Facts<'_>, ours: bool, proof: String) -> Verdict {
     })
 }
 
-fn draining(f: &Facts<'_>) -> Verdict {
+/// The cordon under which a drain goes on is still there, and whose it is is as written down; None: so it is.
+pub(super) fn cordon_kept(f: &Facts<'_>) -> Option<Verdict> {
     let closed = f.status().and_then(|status| status.cordon.as_ref()).map(|cordon| cordon.ours);
     match (closed, cordon::state(f)) {
         // A claimant has come since Preflight found none.
         (None, Cordon::Open) if cordon::is_wanted(f, &start::policy(f)) => {
-            return reopen_cordoning(f, "pods use the devices: the node must be closed first");
+            Some(reopen_cordoning(f, "pods would be lost: the node must be closed first"))
         }
-        (Some(false), Cordon::Open) => return reopen_cordoning(f, "the cordon that was there before has been lifted"),
-        (Some(true), Cordon::Foreign { stale: true }) => return forget_cordon(f),
+        (Some(false), Cordon::Open) => Some(reopen_cordoning(f, "the cordon that was there before has been lifted")),
+        (Some(true), Cordon::Foreign { stale: true }) => Some(forget_cordon(f)),
         (Some(true), Cordon::Foreign { stale: false }) => {
             let next = Transition::new(f).edit(|status| {
                 if let Some(cordon) = &mut status.cordon {
                     cordon.ours = false;
                 }
             });
-            return next.put(Evidence::Watched, "somebody else has taken the cordon over: it stays afterwards");
+            Some(next.put(Evidence::Watched, "somebody else has taken the cordon over: it stays afterwards"))
         }
-        _ => {}
+        _ => None,
+    }
+}
+
+fn draining(f: &Facts<'_>) -> Verdict {
+    if let Some(verdict) = cordon_kept(f) {
+        return verdict;
     }
     if f.occupancy.labels.ready.is_some() {
         let edit = NodeEdit::new(f).label(Role::Ready, None);
@@ -338,7 +351,7 @@ fn verifying(f: &Facts<'_>) -> Verdict {
 }
 
 /// Uncordon, read back, slot, Done: in this order.
-fn uncordoning(f: &Facts<'_>) -> Verdict {
+pub(super) fn uncordoning(f: &Facts<'_>) -> Verdict {
     if f.occupancy.labels.mark.is_some()
         || matches!(cordon::state(f), Cordon::Ours | Cordon::Lifted | Cordon::Foreign { stale: true })
     {
@@ -355,7 +368,7 @@ fn uncordoning(f: &Facts<'_>) -> Verdict {
     ending::finish(f, &proof)
 }
 
-fn held(f: &Facts<'_>) -> Verdict {
+pub(super) fn held(f: &Facts<'_>) -> Verdict {
     if let Some(verdict) = ending::chosen(f) {
         return verdict;
     }
@@ -401,7 +414,7 @@ fn out_of_targets(f: &Facts<'_>) -> Verdict {
 }
 
 /// Evictions of claimants that are there, or came late: in Draining, Detaching, StoppingPlugin and Unloading alike.
-fn evictions(f: &Facts<'_>) -> Option<Verdict> {
+pub(super) fn evictions(f: &Facts<'_>) -> Option<Verdict> {
     // One came after the node had been found empty and left open: without a cordon another would follow.
     let never_closed = f.status().is_some_and(|status| status.cordon.is_none());
     if !f.occupancy.claimants.is_empty()
@@ -423,7 +436,7 @@ fn reopen_cordoning(f: &Facts<'_>, why: &str) -> Verdict {
     Transition::new(f).edit(|status| status.cordon = None).to(Phase::Cordoning).put(Evidence::Fresh, why)
 }
 
-fn forget_cordon(f: &Facts<'_>) -> Verdict {
+pub(super) fn forget_cordon(f: &Facts<'_>) -> Verdict {
     let edit = NodeEdit::new(f).leave_cordon(false);
     act(edit.fresh(format!("the cordon of {} is no longer lockkeeper's: take its annotation off", f.node.name)))
 }
@@ -516,10 +529,10 @@ fn node_gone(f: &Facts<'_>) -> Verdict {
 /// How long the phase may take, and when that is over.
 pub(super) fn deadline(f: &Facts<'_>) -> Option<(Duration, Timestamp)> {
     let policy = start::policy(f);
-    let mut limit = phases::deadline(&policy, f.phase())?;
+    let mut limit = phases::deadline(f.kind(), &policy, f.phase())?;
     // Who moves the label drains the node: that takes place in this phase.
     if f.is_by_label() && f.phase() == Phase::StoppingPlugin {
-        limit.0 += phases::deadline(&policy, Phase::Draining).unwrap_or_default().0;
+        limit.0 += phases::deadline(f.kind(), &policy, Phase::Draining).unwrap_or_default().0;
     }
     Some((limit, f.phase_since().checked_add(limit.signed()).unwrap_or(Timestamp::MAX)))
 }
@@ -554,7 +567,7 @@ pub(super) fn enter(f: &Facts<'_>, next: Phase, evidence: Evidence, proof: &str)
     enter_with(f, next, evidence, proof, |transition| transition)
 }
 
-fn enter_with<'f, 'a>(
+pub(super) fn enter_with<'f, 'a>(
     f: &'f Facts<'a>,
     next: Phase,
     evidence: Evidence,
@@ -610,7 +623,7 @@ pub(super) fn wait(f: &Facts<'_>, mut blockers: Vec<Blocker>, recheck: Option<Ti
         since: f.phase_since(),
         blockers,
         recheck,
-        next: phases::info(f.phase()).next.to_owned(),
+        next: phases::row(f.kind(), f.phase()).next.to_owned(),
     })
 }
 

@@ -6,6 +6,7 @@ pub mod budget;
 pub mod by_hand;
 pub mod component;
 pub mod cordon;
+pub mod csi_node_plugin;
 pub mod decide;
 pub mod decisions;
 pub mod ending;

@@ -43,7 +43,8 @@ pub struct NodeSeen {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Seen {
-    plugin_ready: Option<(Uid, Timestamp)>,
+    /// Pod, its restarts, and since when.
+    plugin_ready: Option<(Uid, i32, Timestamp)>,
     allocatable: Option<Timestamp>,
 }
 
@@ -137,7 +138,7 @@ impl Observed {
 
     /// Since when this process has seen this very plugin pod Ready without a break.
     pub fn plugin_ready_since(&self, node: &NodeName, component: &ComponentKey, pod: &Uid) -> Option<Timestamp> {
-        let (uid, since) = self.node(node)?.components.get(component)?.plugin_ready.as_ref()?;
+        let (uid, _, since) = self.node(node)?.components.get(component)?.plugin_ready.as_ref()?;
         (uid == pod).then_some(*since)
     }
 
@@ -213,8 +214,10 @@ impl NodeSeen {
         let look = |(key, occupancy): (&ComponentKey, &Arc<Occupancy>)| {
             let before = self.components.get(key);
             let plugin_ready = ready_plugin(occupancy).map(|pod| {
-                let kept = before.and_then(|seen| seen.plugin_ready.as_ref()).filter(|(uid, _)| *uid == pod.meta.uid);
-                (pod.meta.uid.clone(), kept.map_or(now, |(_, since)| *since))
+                let restarts = super::csi_node_plugin::restarts(pod);
+                let same = |(uid, count, _): &&(Uid, i32, Timestamp)| *uid == pod.meta.uid && *count == restarts;
+                let kept = before.and_then(|seen| seen.plugin_ready.as_ref()).filter(same);
+                (pod.meta.uid.clone(), restarts, kept.map_or(now, |(.., since)| *since))
             });
             let old = self.view.components.get(key);
             let same = old.is_some_and(|old| old.allocatable == occupancy.allocatable && old.slices == occupancy.slices);
@@ -227,6 +230,9 @@ impl NodeSeen {
 
 /// The plugin pod of the version that the plugin label names, if it is Ready and stays.
 pub fn ready_plugin(occupancy: &Occupancy) -> Option<&Arc<PodRecord>> {
+    if let Some(csi) = &occupancy.csi {
+        return csi.ready_pod();
+    }
     let version = occupancy.labels.plugin.as_ref()?;
     occupancy.plugin_pods.iter().find(|pod| {
         pod.meta.deletion.is_none()
@@ -244,6 +250,7 @@ fn departures(old: &NodeView, new: &NodeView, now: Timestamp, ended: &BTreeSet<U
     for occupancy in old.components.values() {
         let users = occupancy.claimants.iter().map(|claimant| &claimant.pod);
         let own = occupancy.loader_pods.iter().chain(&occupancy.plugin_pods).chain(&occupancy.unload_pods);
+        let own = own.chain(occupancy.csi.iter().flat_map(|csi| &csi.pods));
         for pod in users.chain(own) {
             let stays = new
                 .pods

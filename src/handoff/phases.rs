@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::api::{Phase, duration::Duration, handoff::RunPolicy};
+use crate::api::{Phase, component::ComponentKind, duration::Duration, handoff::RunPolicy};
 
 /// One row: all that is fixed about a phase.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +38,8 @@ const fn minutes(n: u64) -> Option<Duration> {
 
 use ModuleState::{MayBeOut, New, Settled, Untouched};
 use Phase::{
-    Aborted, AwaitingReboot, Cordoning, Detaching, Done, Draining, Failed, Held, Loading, Preflight, Queued, StartingPlugin,
-    StoppingPlugin, Uncordoning, Unloading, Verifying,
+    Aborted, AwaitingReboot, Cordoning, Detaching, Done, Draining, Failed, Held, Loading, Preflight, Queued, ReplacingPod,
+    RestartingUsers, StartingPlugin, StoppingPlugin, Uncordoning, Unloading, Verifying,
 };
 
 /// `kernelModule.daemonSets`.
@@ -186,29 +186,163 @@ pub const KERNEL_MODULE: &[PhaseInfo] = &[
     },
 ];
 
-/// The row of a phase. Every phase has one.
+/// `csiNodePlugin`.
+pub const CSI_NODE_PLUGIN: &[PhaseInfo] = &[
+    PhaseInfo {
+        phase: Queued,
+        deadline: None,
+        does: "waits for its turn; nothing is written to the node",
+        next: "a slot of the budget, then Preflight",
+        module: Untouched,
+        follows: &[Preflight, Done, Held, Aborted],
+    },
+    PhaseInfo {
+        phase: Preflight,
+        deadline: minutes(5),
+        does: "refuses with all reasons at once, or goes on with the revision that is current now; nothing is written to the node",
+        next: "the node is cordoned",
+        module: Untouched,
+        follows: &[Cordoning, Draining, Queued, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Cordoning,
+        deadline: minutes(5),
+        does: "closes the node to new pods and reads it back; somebody else's cordon is left as it is",
+        next: "pods whose mounts would die are evicted",
+        module: Untouched,
+        follows: &[Draining, Preflight, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Draining,
+        deadline: minutes(15),
+        does: "evicts the pods whose mounts die with the plugin pod, within their PodDisruptionBudgets, until a fresh list is empty twice",
+        next: "their volumes must be unmounted",
+        module: Untouched,
+        follows: &[Detaching, Cordoning, Preflight, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Detaching,
+        deadline: minutes(10),
+        does: "waits until their VolumeAttachments are gone, or for the settle time of a driver that has none",
+        next: "the plugin pod is replaced",
+        module: Untouched,
+        follows: &[ReplacingPod, Verifying, Preflight, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: ReplacingPod,
+        deadline: minutes(10),
+        does: "deletes the old plugin pod by its UID and waits until it is gone and one of the current revision is Ready and registered",
+        next: "the new plugin pod must stay so",
+        module: MayBeOut,
+        follows: &[Verifying, Preflight, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Held,
+        deadline: None,
+        does: "waits for a person: held or paused",
+        next: "a person's choice: continue, or abort",
+        module: MayBeOut,
+        follows: &[
+            Cordoning,
+            Draining,
+            Detaching,
+            ReplacingPod,
+            Verifying,
+            RestartingUsers,
+            Uncordoning,
+            Preflight,
+            Queued,
+            Aborted,
+        ],
+    },
+    PhaseInfo {
+        phase: Verifying,
+        deadline: minutes(10),
+        does: "watches that the new plugin pod stays Ready, without a restart, and its driver registered",
+        next: "DaemonSet pods that lost their mounts are restarted",
+        module: New,
+        follows: &[RestartingUsers, Uncordoning, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: RestartingUsers,
+        deadline: minutes(10),
+        does: "deletes the DaemonSet pods whose mounts died with the old plugin pod, one by one, and waits for those that follow",
+        next: "the node is opened if lockkeeper closed it",
+        module: New,
+        follows: &[Uncordoning, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Uncordoning,
+        deadline: minutes(5),
+        does: "opens the node if the cordon is lockkeeper's, reads it back, and frees the slot",
+        next: "Done",
+        module: New,
+        follows: &[Done, Failed],
+    },
+    PhaseInfo {
+        phase: Done,
+        deadline: None,
+        does: "the node runs the revision that was asked for",
+        next: "nothing, until another revision is asked for",
+        module: Settled,
+        follows: &[Queued],
+    },
+    PhaseInfo {
+        phase: Failed,
+        deadline: None,
+        does: "stopped with a reason; the node is open if its plugin pod works, else closed and named",
+        next: "a person's choice: retry (attempt + 1), roll back (kubectl rollout undo, then attempt + 1), or leave",
+        module: Settled,
+        follows: &[Queued],
+    },
+    PhaseInfo {
+        phase: Aborted,
+        deadline: None,
+        does: "stopped by a person or by another revision; the node is opened when its plugin pod works",
+        next: "nothing, until it is tried again",
+        module: Settled,
+        follows: &[Queued],
+    },
+];
+
+/// The phases of a kind.
+pub fn table_of(kind: ComponentKind) -> &'static [PhaseInfo] {
+    match kind {
+        ComponentKind::KernelModule => KERNEL_MODULE,
+        ComponentKind::CsiNodePlugin => CSI_NODE_PLUGIN,
+    }
+}
+
+/// The row of a phase, by the kind that has it.
+pub fn row(kind: ComponentKind, phase: Phase) -> &'static PhaseInfo {
+    let rows = table_of(kind).iter().chain(KERNEL_MODULE).chain(CSI_NODE_PLUGIN);
+    let mut rows = rows.filter(|row| row.phase == phase);
+    rows.next().unwrap_or(&KERNEL_MODULE[0])
+}
+
+/// The row of a phase, whatever the kind: of a kernel module if it has it.
 pub fn info(phase: Phase) -> &'static PhaseInfo {
-    KERNEL_MODULE.iter().find(|row| row.phase == phase).unwrap_or(&KERNEL_MODULE[0])
+    row(ComponentKind::KernelModule, phase)
 }
 
 /// The longest the phase may last under a run's policy.
-pub fn deadline(policy: &RunPolicy, phase: Phase) -> Option<Duration> {
+pub fn deadline(kind: ComponentKind, policy: &RunPolicy, phase: Phase) -> Option<Duration> {
     let own = if phase == Draining { policy.drain.timeout } else { None };
-    own.or_else(|| policy.deadlines.get(&phase).copied()).or(info(phase).deadline)
+    own.or_else(|| policy.deadlines.get(&phase).copied()).or(row(kind, phase).deadline)
 }
 
 /// The strip that the console shows: the phases of an undisturbed handoff, in order.
-pub fn strip(reboot: bool) -> impl Iterator<Item = Phase> {
-    KERNEL_MODULE
+pub fn strip(kind: ComponentKind, reboot: bool) -> impl Iterator<Item = Phase> {
+    table_of(kind)
         .iter()
         .map(|row| row.phase)
         .filter(move |phase| !matches!(phase, Held | Failed | Aborted) && (reboot || *phase != AwaitingReboot))
 }
 
 /// The Mermaid state diagram of docs/concepts: every transition of the table.
-pub fn diagram() -> String {
+pub fn diagram(kind: ComponentKind) -> String {
     let mut text = String::from("stateDiagram-v2\n    [*] --> Queued\n");
-    for row in KERNEL_MODULE {
+    for row in table_of(kind) {
         for to in row.follows {
             let _ = writeln!(text, "    {} --> {to}", row.phase);
         }
@@ -218,9 +352,9 @@ pub fn diagram() -> String {
 }
 
 /// The same as a table in Markdown: phase, deadline, what it does.
-pub fn table() -> String {
+pub fn table(kind: ComponentKind) -> String {
     let mut text = String::from("| phase | deadline | what happens | next |\n|---|---|---|---|\n");
-    for row in KERNEL_MODULE {
+    for row in table_of(kind) {
         let deadline = row.deadline.map_or_else(|| "none".to_owned(), |it| it.to_string());
         let _ = writeln!(text, "| `{}` | {deadline} | {} | {} |", row.phase, row.does, row.next);
     }
@@ -231,10 +365,19 @@ pub fn table() -> String {
 mod tests {
     use super::*;
 
+    const KINDS: [ComponentKind; 2] = [ComponentKind::KernelModule, ComponentKind::CsiNodePlugin];
+
     #[test]
-    fn every_phase_has_one_row() {
+    fn every_phase_has_one_row_in_a_table_and_leads_on_within_it() {
         for phase in Phase::ALL {
-            assert_eq!(KERNEL_MODULE.iter().filter(|row| row.phase == phase).count(), 1, "{phase}");
+            let rows = |kind| table_of(kind).iter().filter(|row| row.phase == phase).count();
+            assert!(KINDS.iter().any(|kind| rows(*kind) == 1) && KINDS.iter().all(|kind| rows(*kind) < 2), "{phase}");
+        }
+        for kind in KINDS {
+            let has = |phase: &Phase| table_of(kind).iter().any(|row| row.phase == *phase);
+            for row in table_of(kind) {
+                assert!(row.follows.iter().all(has), "{}: {:?}", row.phase, row.follows);
+            }
         }
     }
 
@@ -248,10 +391,10 @@ mod tests {
     fn a_drain_timeout_is_the_deadline_of_draining() {
         let mut policy = RunPolicy::default();
         policy.deadlines.insert(Draining, Duration::from_secs(5));
-        assert_eq!(deadline(&policy, Draining), Some(Duration::from_secs(5)));
+        assert_eq!(deadline(ComponentKind::KernelModule, &policy, Draining), Some(Duration::from_secs(5)));
         policy.drain.timeout = Some(Duration::from_secs(7));
-        assert_eq!(deadline(&policy, Draining), Some(Duration::from_secs(7)));
-        assert_eq!(deadline(&policy, Unloading), Some(Duration::from_secs(600)));
+        assert_eq!(deadline(ComponentKind::KernelModule, &policy, Draining), Some(Duration::from_secs(7)));
+        assert_eq!(deadline(ComponentKind::KernelModule, &policy, Unloading), Some(Duration::from_secs(600)));
     }
 
     /// `UPDATE_DOCS=1 cargo test --lib docs_show` writes them anew.
@@ -264,8 +407,13 @@ mod tests {
             let to = text[from..].find(end).map_or(text.len(), |at| from + at);
             format!("{}{new}{}", &text[..from], &text[to..])
         };
-        let wanted = between(&told, "a test compares them.\n\n", "\n`pauseAfter`", &table());
-        let wanted = between(&wanted, "```mermaid\n", "```", &diagram());
+        let (module, csi) = (ComponentKind::KernelModule, ComponentKind::CsiNodePlugin);
+        let wanted = between(&told, "a test compares them.\n\n", "\n`pauseAfter`", &table(module));
+        let wanted = between(&wanted, "```mermaid\n", "```", &diagram(module));
+        let wanted = between(&wanted, "## Phases of a CSI nodeplugin\n\n", "\n```mermaid", &table(csi));
+        let (before, after) = wanted.split_once("## Phases of a CSI nodeplugin\n\n").unwrap();
+        let after = between(after, "```mermaid\n", "```", &diagram(csi));
+        let wanted = format!("{before}## Phases of a CSI nodeplugin\n\n{after}");
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(path, &wanted).unwrap();
         } else {
@@ -278,9 +426,11 @@ mod tests {
 
     #[test]
     fn the_diagram_reaches_every_phase() {
-        let text = diagram();
-        for phase in Phase::ALL {
-            assert!(text.contains(&format!("--> {phase}\n")), "{phase}");
+        for kind in KINDS {
+            let text = diagram(kind);
+            for row in table_of(kind) {
+                assert!(text.contains(&format!("--> {}\n", row.phase)), "{}", row.phase);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::{
     cordon::{self, Cordon},
+    csi_node_plugin::Csi,
     facts::Facts,
     start, unload_pod,
 };
@@ -35,6 +36,9 @@ pub fn phases(f: &Facts<'_>) -> Vec<Phase> {
     };
     if start::runs_target(f) {
         return Vec::new();
+    }
+    if let Some(csi) = f.csi() {
+        return of_csi(f, csi);
     }
     let by_label = f.is_by_label();
     let closes =
@@ -69,12 +73,60 @@ pub fn phases(f: &Facts<'_>) -> Vec<Phase> {
     .collect()
 }
 
+fn of_csi(f: &Facts<'_>, csi: Csi<'_>) -> Vec<Phase> {
+    let closes =
+        cordon::is_wanted(f, &start::policy(f)) || matches!(cordon::state(f), Cordon::Ours | Cordon::Foreign { stale: true });
+    let entered = |phase: &Phase| match phase {
+        Phase::Cordoning => closes,
+        Phase::ReplacingPod => !csi.is_current(),
+        Phase::RestartingUsers => !csi.here.restart.is_empty(),
+        _ => true,
+    };
+    use Phase::{Cordoning, Detaching, Draining, Preflight, ReplacingPod, RestartingUsers, Uncordoning, Verifying};
+    let all = [Preflight, Cordoning, Draining, Detaching, ReplacingPod, Verifying, RestartingUsers, Uncordoning];
+    all.into_iter().filter(entered).collect()
+}
+
+fn writes_of_csi(f: &Facts<'_>, csi: Csi<'_>) -> Vec<Write> {
+    let mut all = Vec::new();
+    let node = format!("Node {}", f.node.name);
+    let closes = cordon::is_wanted(f, &start::policy(f)) && cordon::state(f) == Cordon::Open;
+    if closes {
+        let change = format!("spec.unschedulable=true, annotation {CORDON} names {}", f.key);
+        all.push(Write { phase: Phase::Cordoning, object: node.clone(), change });
+    }
+    let target = f.target().map(|target| target.to_string()).unwrap_or_default();
+    if !csi.is_current() {
+        all.extend(csi.here.pods.iter().map(|pod| Write {
+            phase: Phase::ReplacingPod,
+            object: format!("Pod {}", pod.key),
+            change: format!("deleted by its UID; its DaemonSet makes the next one, of revision {target}"),
+        }));
+    }
+    all.extend(csi.here.restart.iter().map(|claimant| Write {
+        phase: Phase::RestartingUsers,
+        object: format!("Pod {}", claimant.pod.key),
+        change: "deleted by its UID; its DaemonSet makes the next one, with a living mount".to_owned(),
+    }));
+    let open = if closes || cordon::state(f) == Cordon::Ours {
+        format!("spec.unschedulable removed, annotation {CORDON} removed, ")
+    } else {
+        String::new()
+    };
+    let change = format!("{open}annotation {} removed", Role::Mark.key(f.key));
+    all.push(Write { phase: Phase::Uncordoning, object: node, change });
+    all
+}
+
 /// The writes to the node and its pods in their order, evictions left out. Status, finalizer and Lease are written beside them.
 pub fn writes(f: &Facts<'_>) -> Vec<Write> {
     let mut all = Vec::new();
     let Some(target) = f.target() else { return all };
     if start::runs_target(f) {
         return all;
+    }
+    if let Some(csi) = f.csi() {
+        return writes_of_csi(f, csi);
     }
     let node = format!("Node {}", f.node.name);
     let mut push = |phase, change: String| all.push(Write { phase, object: node.clone(), change });

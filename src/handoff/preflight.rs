@@ -28,6 +28,11 @@ pub fn refusals(f: &Facts<'_>) -> Vec<Blocker> {
     let mut all = Vec::new();
     component(f, &mut all);
     node(f, &mut all);
+    if let Some(csi) = f.csi() {
+        super::csi_node_plugin::refusals(f, csi, &mut all);
+        claimants(f, &mut all);
+        return all;
+    }
     if let Some(target) = f.target() {
         version(f, &target, &mut all);
     }

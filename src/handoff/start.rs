@@ -32,12 +32,16 @@ fn component_policy(f: &Facts<'_>) -> RunPolicy {
         drain: spec.drain.clone(),
         deadlines: spec.deadlines.clone(),
         verify: spec.verify.clone(),
+        csi_node_plugin: spec.csi_node_plugin.clone(),
         unload_by: if f.unloads_by_reboot() { UnloadBy::Reboot } else { UnloadBy::Pod },
     }
 }
 
 /// The old version must leave and the new one come: false when the labels and the record already say the target.
 pub fn swap_needed(f: &Facts<'_>) -> bool {
+    if let Some(csi) = f.csi() {
+        return !csi.is_current() || !f.occupancy.claimants.is_empty();
+    }
     let labels = &f.occupancy.labels;
     let empty = labels.loader.is_none() && labels.plugin.is_none() && labels.loaded.is_none();
     let Some(target) = f.target() else { return !empty || labels.desired.is_some() };
@@ -150,6 +154,9 @@ fn taken_over(f: &Facts<'_>) -> Option<Verdict> {
 
 /// The node already runs the target, and nothing of an earlier attempt is left on it.
 pub fn runs_target(f: &Facts<'_>) -> bool {
+    if let Some(csi) = f.csi() {
+        return super::csi_node_plugin::runs_target(f, csi);
+    }
     let target = f.target();
     target.is_some()
         && f.works()
@@ -233,6 +240,7 @@ fn begin(f: &Facts<'_>) -> Verdict {
         status.unload = None;
         status.resume_at = None;
         status.cordon = None;
+        status.volumes.clear();
     });
     next.copy(f.desired().map(Version::as_str), record_text(f))
         .to(Phase::Preflight)
@@ -244,13 +252,17 @@ fn new_run(f: &Facts<'_>) -> Option<Run> {
     let (record, spec, handoff) = (f.record()?, f.spec()?, f.handoff()?);
     let failed = handoff.status.history.last().is_some_and(|end| end.phase != Phase::Done);
     let kept = f.run().filter(|_| failed && !f.works());
-    let from = f.loaded().or(f.loader()).or(f.plugin()).map(ToString::to_string);
+    let from = match f.csi() {
+        Some(csi) => csi.revision().map(|revision| revision.to_string()),
+        None => f.loaded().or(f.loader()).or(f.plugin()).map(ToString::to_string),
+    };
+    let target = if f.csi().is_some() { f.target().map(|target| target.to_string()) } else { spec.version.clone() };
     Some(Run {
         attempt: spec.attempt,
-        target: spec.version.clone(),
+        target,
         from: kept.map_or(from, |run| run.from.clone()),
         desired: f.desired().map(ToString::to_string),
-        aim: f.component.spec().map(|spec| spec.version.clone()),
+        aim: f.component.aim().map(|aim| aim.to_string()),
         policy: component_policy(f),
         baseline: kept.map_or_else(|| f.offered(), |run| run.baseline.clone()),
         node_uid: record.meta.uid.to_string(),

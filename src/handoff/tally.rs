@@ -67,7 +67,7 @@ pub struct Contribution {
     /// A person's turn, or somebody else's.
     pub blocked: bool,
     pub unknown: bool,
-    /// Its cordon is ours.
+    /// Its cordon is ours, or a silent upgrade has taken mounts from its pods.
     pub closed: bool,
     /// Cordoned by others, or not Ready.
     pub foreign: bool,
@@ -92,6 +92,10 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         && !ending::is_out_of_service(f)
         && !f.holds_slot();
     let ready = f.works() && labels.ready == labels.plugin;
+    let runs = match f.csi() {
+        Some(csi) => csi.revision(),
+        None => labels.plugin.clone(),
+    };
     let standing = match phase {
         None | Some(Phase::Done | Phase::Aborted) => Standing::Idle,
         Some(Phase::Failed) => Standing::Failed,
@@ -100,8 +104,8 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         Some(_) => Standing::Running,
     };
     let selected = f.occupancy.selected && f.record().is_some();
-    let runs = labels.plugin.clone().filter(|_| ready);
-    let aim = f.component.spec().map(|spec| spec.version.as_str());
+    let runs = runs.filter(|_| ready);
+    let aim = f.component.aim();
     Contribution {
         component,
         standing,
@@ -121,12 +125,12 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         },
         selected,
         occupied: is_occupied(f.occupancy),
-        current: selected && standing == Standing::Idle && runs.as_ref().is_some_and(|runs| aim == Some(runs.as_str())),
+        current: selected && standing == Standing::Idle && runs.is_some() && runs == aim,
         runs,
         target: f.target(),
         blocked: is_blocked(verdict),
         unknown: matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|it| matches!(it.kind, BlockerKind::UnknownVersion | BlockerKind::LabelGarbage | BlockerKind::Anomaly))),
-        closed: cordon == Cordon::Ours,
+        closed: cordon == Cordon::Ours || super::csi_node_plugin::is_unplanned(f),
         foreign: matches!(cordon, Cordon::Foreign { .. }) || f.record().is_some_and(|record| !record.ready.is_true()),
         ended: match (phase, by) {
             (_, BY_LABEL | BY_INSTALL) => None,
@@ -153,7 +157,7 @@ pub fn is_occupied(occupancy: &Occupancy) -> bool {
 }
 
 /// What passes by itself: a turn, a window, something under way.
-const PASSING: [BlockerKind; 21] = {
+const PASSING: [BlockerKind; 23] = {
     use BlockerKind::*;
     [
         QueuedBehind,
@@ -174,6 +178,8 @@ const PASSING: [BlockerKind; 21] = {
         LoaderNotReady,
         PluginNotReady,
         Stabilising,
+        VolumeAttached,
+        Settling,
         Throttled,
         DisruptionBudgetLag,
         HandoffFailed,

@@ -96,7 +96,7 @@ impl<'f, 'a> Transition<'f, 'a> {
         status.resume_at = None;
         let (word, message) = match (&status.reason, phase) {
             (Some(reason), _) => (reason.word.clone(), reason.message.clone()),
-            (None, _) => (phase.to_string(), phases::info(phase).does.to_owned()),
+            (None, _) => (phase.to_string(), phases::row(facts.kind(), phase).does.to_owned()),
         };
         set_condition(facts, status, "Complete", phase == Phase::Done, &word, &message);
         set_condition(facts, status, "Failed", phase == Phase::Failed, &word, &message);

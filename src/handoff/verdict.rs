@@ -106,6 +106,13 @@ pub enum BlockerKind {
     PluginNotReady,
     LoaderNotReady,
     Stabilising,
+    // CSI nodeplugins
+    VolumeAttached,
+    Settling,
+    UnresolvedVolume,
+    PluginMissing,
+    StaleMount,
+    UnplannedUpgrade,
     // A person's turn
     HandoffFailed,
     HandoffHeld,

@@ -46,7 +46,12 @@ pub struct Hold {
     pub device: String,
     /// The hold breaks when the provider's process ends (devices of a plugin, FUSE and rbd-nbd mounts; not kernel mounts).
     pub dies_with_provider: bool,
+    /// It only stalls, and lives again if the provider is back within [`HEALS_WITHIN`] (rbd-nbd's reattach timeout, with its healer).
+    pub heals: bool,
 }
+
+/// After this many seconds without its daemon a network block device fails.
+pub const HEALS_WITHIN: i64 = 300;
 
 /// A running process, by pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -181,6 +186,8 @@ pub struct Kernel {
     modules: BTreeMap<String, String>,
     providers: Vec<Provider>,
     processes: BTreeMap<String, Process>,
+    /// Services whose provider has gone while something that heals hung on it, and since when.
+    stalled: BTreeMap<Service, Timestamp>,
     disruptions: Vec<Disruption>,
     events: Vec<Event>,
 }
@@ -195,6 +202,7 @@ impl Kernel {
             modules: BTreeMap::new(),
             providers: Vec::new(),
             processes: BTreeMap::new(),
+            stalled: BTreeMap::new(),
             disruptions: Vec::new(),
             events: Vec::new(),
         };
@@ -228,6 +236,7 @@ impl Kernel {
         self.modules.clear();
         self.providers.clear();
         self.processes.clear();
+        self.stalled.clear();
         self.log(now, What::PoweredOff { processes });
     }
 
@@ -347,6 +356,11 @@ impl Kernel {
     /// A provider starts to serve. The newest registration of a service replaces an older one.
     pub fn register(&mut self, provider: Provider, now: Timestamp) {
         self.providers.retain(|known| known.service != provider.service);
+        if let Some(since) = self.stalled.remove(&provider.service)
+            && now.duration_since(since).as_secs() > HEALS_WITHIN
+        {
+            self.disrupt(Cause::MountLost, now, |hold| hold.heals && hold.service.as_ref() == Some(&provider.service));
+        }
         if let Some((module, version)) = &provider.module
             && self.loaded(module) != Some(version)
         {
@@ -387,7 +401,11 @@ impl Kernel {
                 Service::Dra(_) => Cause::DriverGone,
                 Service::Csi(_) => Cause::MountLost,
             };
-            self.disrupt(cause, now, |hold| hold.dies_with_provider && hold.service.as_ref() == Some(&provider.service));
+            let of = |hold: &Hold| hold.dies_with_provider && hold.service.as_ref() == Some(&provider.service);
+            self.disrupt(cause, now, |hold| of(hold) && !hold.heals);
+            if self.processes.values().flat_map(|process| &process.holds).any(|hold| of(hold) && hold.heals) {
+                self.stalled.entry(provider.service.clone()).or_insert(now);
+            }
         }
     }
 
@@ -428,7 +446,7 @@ mod tests {
     }
 
     fn hold() -> Hold {
-        Hold { service: Some(gpu()), module: Some("gpu".into()), device: "gpu0".into(), dies_with_provider: true }
+        Hold { service: Some(gpu()), module: Some("gpu".into()), device: "gpu0".into(), dies_with_provider: true, heals: false }
     }
 
     fn kernel() -> Kernel {
@@ -457,6 +475,22 @@ mod tests {
         kernel.end("uid-plugin", now);
         kernel.unload("gpu", &pod("unload"), true, now).unwrap();
         assert_eq!(kernel.disruptions().iter().map(|d| d.cause).collect::<Vec<_>>(), [Cause::PluginGone]);
+    }
+
+    #[test]
+    fn a_block_device_heals_if_its_daemon_is_back_in_time() {
+        for (seconds, lost) in [(HEALS_WITHIN, 0), (HEALS_WITHIN + 1, 1)] {
+            let (mut kernel, now) = (kernel(), Timestamp::UNIX_EPOCH);
+            let service = Service::Csi("rbd.csi.ceph.com".into());
+            let provider = |name: &str| Provider { service: service.clone(), pod: pod(name), module: None, devices: 0 };
+            kernel.register(provider("old"), now);
+            let hold = Hold { service: Some(service.clone()), module: None, heals: true, ..hold() };
+            kernel.start(&pod("app"), vec![hold], now);
+            kernel.end("uid-old", now);
+            assert!(kernel.disruptions().is_empty());
+            kernel.register(provider("new"), Timestamp::from_second(seconds).unwrap());
+            assert_eq!(kernel.disruptions().len(), lost, "{seconds}");
+        }
     }
 
     #[test]

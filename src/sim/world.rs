@@ -187,7 +187,14 @@ fn rules(options: &WorldOptions) -> Rules {
 fn watch(api: &ApiServer, kubelets: &Kubelets, rules: Rules) -> Arc<Mutex<Watching>> {
     let watching = Arc::new(Mutex::new(Watching { monitor: Monitor::new(rules), seen: 0 }));
     // What is there already was put there by the scenario.
-    for resource in ["nodecomponents.lockkeeper.dev", "nodehandoffs.lockkeeper.dev", "nodes", "pods"] {
+    for resource in [
+        "nodecomponents.lockkeeper.dev",
+        "nodehandoffs.lockkeeper.dev",
+        "nodes",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "pods",
+    ] {
         let stored_as = resource.split('.').next().unwrap_or_default();
         for object in api.list(resource) {
             let write = Write {

@@ -69,7 +69,7 @@ fn plan_looks_and_says_what_would_happen() {
     let served = Served::start(home.path(), Install::All, &[pod("train", json!({})), old_node()]);
     let ran = run(home.path(), &served.args(&["plan", "gpu", "n2"]));
     ends(&ran, 0);
-    says(&ran.stdout, &["kmods/gpu to 2.0 on", "No pod claims the device", "Nothing was written"]);
+    says(&ran.stdout, &["kmods/gpu to 2.0 on", "No pod has to leave", "Nothing was written"]);
 
     let ran = run(home.path(), &served.args(&["plan", "gpu", "old", "-o", "json"]));
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();

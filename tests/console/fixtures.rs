@@ -55,6 +55,7 @@ pub fn node(name: &str) -> NodeBuilder {
         kernel: "6.12.0-55.el10".into(),
         allocatable: [("vendor.com/gpu".into(), 8)].into(),
         images: Vec::new(),
+        csi_volumes: Vec::new(),
     };
     let view = NodeView {
         name: name.into(),
@@ -287,7 +288,7 @@ fn component(key: &ComponentKey, version: &str) -> ComponentView {
         },
     }))
     .unwrap();
-    let block = Arc::new(spec.kernel_module.clone());
+    let block = Arc::new(spec.kernel_module.clone().unwrap());
     let versions = ["1.0", version]
         .into_iter()
         .map(|version| {
@@ -338,6 +339,7 @@ fn daemon_set(component: &ComponentKey, role: &str, version: &str) -> DaemonSetR
         current: 4,
         claims_resources: BTreeMap::new(),
         requires_labels: Vec::new(),
+        template: None,
     }
 }
 

@@ -80,7 +80,7 @@ pub fn text(report: &Report) -> String {
         listed(&mut text, &refused, &node.refusals);
         listed(&mut text, "  Warning", &node.warnings);
         if node.pods.is_empty() {
-            text.push_str("  No pod claims the device.\n");
+            text.push_str("  No pod has to leave.\n");
         } else {
             let mut pods = Table::new(&["POD", "WHY", "WHAT HAPPENS"]);
             for pod in &node.pods {

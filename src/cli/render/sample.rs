@@ -73,6 +73,7 @@ impl Sample {
             slices: BTreeMap::new(),
             allocatable: BTreeMap::new(),
             handoff: None,
+            csi: None,
         };
         self.nodes.push(NodeView {
             name: name.into(),
@@ -238,6 +239,7 @@ fn component() -> ComponentView {
         changed_without_version: false,
         anomalies: Vec::new(),
         matched_nodes: 0,
+        csi: None,
     }
 }
 
@@ -255,6 +257,7 @@ fn node_record(name: &str) -> NodeRecord {
         kernel: "6.1".into(),
         allocatable: BTreeMap::new(),
         images: Vec::new(),
+        csi_volumes: Vec::new(),
     }
 }
 

@@ -152,10 +152,11 @@ fn components(picture: &Picture, rows: &Rows, only: Option<&ComponentKey>) -> Ve
         .iter()
         .filter(|(key, _)| wanted(key))
         .map(|(key, progress)| {
-            let spec = picture.fleet.components.get(key).and_then(|component| component.spec());
+            let view = picture.fleet.components.get(key);
+            let spec = view.and_then(|component| component.spec());
             Component {
                 component: key.to_string(),
-                version: spec.map(|spec| spec.version.clone()),
+                version: view.and_then(|component| component.aim()).map(|aim| aim.to_string()),
                 mode: spec.map(|spec| format!("{:?}", spec.rollout.mode)).unwrap_or_default(),
                 paused: spec.is_some_and(|spec| spec.rollout.paused),
                 nodes: progress.total,

@@ -34,20 +34,32 @@ struct Server {
 
 impl Board {
     pub(super) fn new(kinds: &[Kind]) -> Self {
-        let row = |kind: &Kind| {
-            let health = WatchHealth {
-                resource: kind.resource().into(),
-                required: served(*kind).need != Need::Optional,
-                state: WatchState::Syncing,
-                last_event: None,
-                objects: 0,
-                errors: 0,
-                undecodable: Vec::new(),
-            };
-            (*kind, health)
-        };
         let server = Server { heard: Mutex::new((Instant::now(), 0)), trouble: Notify::new(), back: Notify::new() };
-        Self { rows: Arc::new(Mutex::new(kinds.iter().map(row).collect())), server: Arc::new(server) }
+        let board = Self { rows: Arc::default(), server: Arc::new(server) };
+        for kind in kinds {
+            board.add(*kind);
+        }
+        board
+    }
+
+    /// A row for this kind, and how many there were before; None: it has one.
+    pub(super) fn add(&self, kind: Kind) -> Option<usize> {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        if rows.contains_key(&kind) {
+            return None;
+        }
+        let health = WatchHealth {
+            resource: kind.resource().into(),
+            required: !matches!(served(kind).need, Need::Optional | Need::Csi),
+            state: WatchState::Syncing,
+            last_event: None,
+            objects: 0,
+            errors: 0,
+            undecodable: Vec::new(),
+        };
+        let before = rows.len();
+        rows.insert(kind, health);
+        Some(before)
     }
 
     /// A row per kind, in the order of kinds. `objects` and `undecodable` are left to the store, which knows them.

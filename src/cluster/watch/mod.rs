@@ -59,24 +59,35 @@ const WAITING: usize = 64;
 /// The running watches. Dropping it ends them.
 #[derive(Debug)]
 pub struct Watches {
+    cluster: Cluster,
+    pace: Pace,
     board: Board,
-    _tasks: JoinSet<()>,
+    out: mpsc::Sender<Signal>,
+    tasks: JoinSet<()>,
 }
 
 impl Watches {
     /// Watch these kinds. Signals must be read: a watch waits for its reader.
     pub fn start(cluster: &Cluster, kinds: &[Kind], pace: Pace) -> (Self, mpsc::Receiver<Signal>) {
         let (out, signals) = mpsc::channel(WAITING);
-        let board = Board::new(kinds);
-        let mut tasks = JoinSet::new();
-        for (index, kind) in kinds.iter().enumerate() {
+        let board = Board::new(&[]);
+        let mut watches = Self { cluster: cluster.clone(), pace, board, out, tasks: JoinSet::new() };
+        watches.add(kinds);
+        let pulse = pulse::run(cluster.clone(), kinds.to_vec(), watches.board.clone(), watches.out.clone());
+        watches.tasks.spawn(pulse);
+        (watches, signals)
+    }
+
+    /// Watch these, too; those that are watched already are left alone.
+    pub fn add(&mut self, kinds: &[Kind]) {
+        for kind in kinds {
+            let Some(index) = self.board.add(*kind) else { continue };
             // Spread, so that failing watches do not all come at the same instant; by a fixed step, since chance would not replay.
             let offset = Duration::from_millis(37 * u64::try_from(index).unwrap_or_default());
-            let pace = Pace { first: pace.first + offset, ..pace };
-            tasks.spawn(task::Task::new(cluster.clone(), *kind, pace, board.clone(), out.clone()).run());
+            let pace = Pace { first: self.pace.first + offset, ..self.pace };
+            let task = task::Task::new(self.cluster.clone(), *kind, pace, self.board.clone(), self.out.clone());
+            self.tasks.spawn(task.run());
         }
-        tasks.spawn(pulse::run(cluster.clone(), kinds.to_vec(), board.clone(), out));
-        (Self { board, _tasks: tasks }, signals)
     }
 
     pub fn board(&self) -> &Board {

@@ -22,11 +22,8 @@ pub fn component(name: &str) -> ComponentBuilder {
         key: key(name),
         spec: NodeComponentSpec {
             version: "1".into(),
-            kernel_module: KernelModule {
-                daemon_sets: DaemonSets { loader: json!({}), device_plugin: json!({}), unload: Some(json!({})) },
-                devices: Devices { resource_names: vec!["vendor.com/gpu".into()], ..Devices::default() },
-                unload_by: UnloadBy::Pod,
-            },
+            kernel_module: Some(default_module()),
+            csi_node_plugin: None,
             node_selector: BTreeMap::new(),
             rollout: Rollout::default(),
             drain: DrainPolicy::default(),
@@ -36,6 +33,14 @@ pub fn component(name: &str) -> ComponentBuilder {
         made: Vec::new(),
         finalizers: Vec::new(),
         broken: None,
+    }
+}
+
+fn default_module() -> KernelModule {
+    KernelModule {
+        daemon_sets: DaemonSets { loader: json!({}), device_plugin: json!({}), unload: Some(json!({})) },
+        devices: Devices { resource_names: vec!["vendor.com/gpu".into()], ..Devices::default() },
+        unload_by: UnloadBy::Pod,
     }
 }
 
@@ -62,7 +67,17 @@ impl ComponentBuilder {
     }
 
     pub fn devices(mut self, change: impl FnOnce(&mut Devices)) -> Self {
-        change(&mut self.spec.kernel_module.devices);
+        change(&mut self.module().devices);
+        self
+    }
+
+    fn module(&mut self) -> &mut KernelModule {
+        self.spec.kernel_module.get_or_insert_with(default_module)
+    }
+
+    /// Any change of the module.
+    pub fn of_module(mut self, change: impl FnOnce(&mut KernelModule)) -> Self {
+        change(self.module());
         self
     }
 
@@ -95,8 +110,8 @@ impl ComponentBuilder {
 
     /// `unloadBy: Reboot`, without an unload pod.
     pub fn unload_by_reboot(mut self) -> Self {
-        self.spec.kernel_module.unload_by = UnloadBy::Reboot;
-        self.spec.kernel_module.daemon_sets.unload = None;
+        self.module().unload_by = UnloadBy::Reboot;
+        self.module().daemon_sets.unload = None;
         self
     }
 
@@ -132,7 +147,7 @@ impl ComponentBuilder {
             json!({"metadata": {"labels": {"app": role}},
                 "spec": {"containers": [{"name": role, "image": format!("registry.example/{role}:{version}")}]}})
         };
-        let mut block = self.spec.kernel_module.clone();
+        let mut block = self.spec.kernel_module.clone().unwrap_or_else(default_module);
         let sets = &mut block.daemon_sets;
         for (role, value) in [("loader", &mut sets.loader), ("plugin", &mut sets.device_plugin)] {
             if is_default(value) {
@@ -146,7 +161,9 @@ impl ComponentBuilder {
     }
 
     pub fn build(mut self) -> ComponentRecord {
-        self.spec.kernel_module = self.block(&self.spec.version);
+        if self.spec.kernel_module.is_some() {
+            self.spec.kernel_module = Some(self.block(&self.spec.version));
+        }
         ComponentRecord {
             meta: meta("NodeComponent", &self.key.to_string()),
             key: self.key,
@@ -213,6 +230,7 @@ pub fn versioned_daemon_set(
         current: 0,
         claims_resources: BTreeMap::new(),
         requires_labels: vec![label.key(component).into()],
+        template: None,
     }
 }
 

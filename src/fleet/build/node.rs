@@ -28,6 +28,7 @@ pub fn node(name: &str) -> NodeBuilder {
         kernel: "6.8.0".into(),
         allocatable: BTreeMap::new(),
         images: Vec::new(),
+        csi_volumes: Vec::new(),
     };
     NodeBuilder { record, renewed: None }.label("kubernetes.io/hostname", name)
 }

@@ -154,6 +154,8 @@ builder!(VolumeClaimBuilder, VolumeClaimRecord, VolumeClaim);
 pub fn volume_claim(name: &str) -> VolumeClaimBuilder {
     VolumeClaimBuilder {
         record: VolumeClaimRecord {
+            volume: None,
+            pod: None,
             key: key(name),
             meta: meta("PersistentVolumeClaim", &key(name).to_string()),
             selected_node: None,
@@ -201,6 +203,7 @@ pub fn daemon_set(name: &str) -> DaemonSetBuilder {
             current: 0,
             claims_resources: BTreeMap::new(),
             requires_labels: Vec::new(),
+            template: None,
         },
     }
 }
@@ -248,5 +251,107 @@ impl LeaseBuilder {
 
     pub fn renewed(self, at: Timestamp) -> Self {
         self.but(|it| it.renewed = Some(at))
+    }
+}
+
+builder!(VolumeBuilder, VolumeRecord, Volume);
+
+/// A PersistentVolume of a CSI driver, bound to the claim `namespace/name` as [`volume_claim`] makes it.
+pub fn volume(name: &str, driver: &str, claim: &str) -> VolumeBuilder {
+    let uid = meta("PersistentVolumeClaim", &key(claim).to_string()).uid;
+    let csi = CsiSource { driver: driver.into(), handle: format!("handle-{name}").into(), attributes: BTreeMap::new() };
+    VolumeBuilder {
+        record: VolumeRecord {
+            name: name.into(),
+            meta: meta("PersistentVolume", name),
+            claim: Some((key(claim), uid)),
+            released: false,
+            csi: Some(csi),
+        },
+    }
+}
+
+impl VolumeBuilder {
+    pub fn attribute(self, name: &str, value: &str) -> Self {
+        self.but(|it| {
+            it.csi.get_or_insert_default().attributes.insert(name.into(), value.into());
+        })
+    }
+}
+
+builder!(AttachmentBuilder, AttachmentRecord, Attachment);
+
+/// A VolumeAttachment, attached.
+pub fn attachment(name: &str, driver: &str, node: &str, volume: &str) -> AttachmentBuilder {
+    AttachmentBuilder {
+        record: AttachmentRecord {
+            name: name.into(),
+            meta: meta("VolumeAttachment", name),
+            attacher: driver.into(),
+            node: NodeName::from(node),
+            volume: Some(volume.into()),
+            attached: true,
+            detach_error: None,
+        },
+    }
+}
+
+builder!(CsiNodeBuilder, CsiNodeRecord, CsiNode);
+
+/// A CSINode with these drivers registered.
+pub fn csi_node(node: &str, drivers: &[&str]) -> CsiNodeBuilder {
+    let drivers = drivers.iter().map(|driver| (*driver).into()).collect();
+    CsiNodeBuilder { record: CsiNodeRecord { node: NodeName::from(node), meta: meta("CSINode", node), drivers } }
+}
+
+builder!(CsiDriverBuilder, CsiDriverRecord, CsiDriver);
+
+pub fn csi_driver(name: &str, attach_required: bool) -> CsiDriverBuilder {
+    CsiDriverBuilder { record: CsiDriverRecord { name: name.into(), meta: meta("CSIDriver", name), attach_required } }
+}
+
+builder!(RevisionBuilder, RevisionRecord, Revision);
+
+/// A revision of a DaemonSet (`namespace/name`) whose template has this digest, and whose hash is `hash`.
+pub fn revision(set: &str, hash: &str, number: i64, digest: &str) -> RevisionBuilder {
+    let set = key(set);
+    RevisionBuilder {
+        record: RevisionRecord {
+            key: crate::api::ObjectKey::new(set.namespace.clone(), format!("{}-{hash}", set.name)),
+            meta: meta("ControllerRevision", &format!("{set}-{hash}")),
+            owner: Some(Uid::from(format!("uid-DaemonSet-{set}"))),
+            revision: number,
+            hash: hash.into(),
+            digest: digest.into(),
+        },
+    }
+}
+
+/// The OnDelete DaemonSet of a nodeplugin on the host's network, whose template has this digest.
+pub fn nodeplugin(name: &str, driver: &str, digest: &str) -> DaemonSetBuilder {
+    let template = TemplateRecord {
+        digest: digest.into(),
+        host_network: true,
+        drivers: vec![driver.into()],
+        registers: true,
+        strategy: "OnDelete".into(),
+        ..TemplateRecord::default()
+    };
+    daemon_set(name).but(|it| {
+        it.on_delete = true;
+        it.template = Some(Box::new(template));
+    })
+}
+
+impl DaemonSetBuilder {
+    pub fn template(self, change: impl FnOnce(&mut TemplateRecord)) -> Self {
+        self.but(|it| change(it.template.get_or_insert_default()))
+    }
+}
+
+impl VolumeClaimBuilder {
+    /// Bound to this PersistentVolume.
+    pub fn to_volume(self, name: &str) -> Self {
+        self.but(|it| (it.bound, it.volume) = (true, Some(name.into())))
     }
 }

@@ -139,7 +139,8 @@ impl PodBuilder {
     }
 
     pub fn volume_claim(mut self, name: &str) -> Self {
-        self.extra().volume_claims.push(name.into());
+        let source = PodVolumeSource::Claim { claim: name.into(), ephemeral: false };
+        self.extra().volumes.push(PodVolume { name: name.into(), source, used: true });
         self
     }
 

@@ -7,6 +7,7 @@ use super::{
     Context, Slim,
     meta::RawMeta,
     pod::{RawAffinity, RawContainer, RawTerm, effective_requests},
+    template,
     text::{All, Extended, List, Map, Text, is_ours},
 };
 use crate::{
@@ -101,6 +102,7 @@ impl Slim for DaemonSet {
             current: raw.status.current_number_scheduled.unwrap_or(0),
             claims_resources: effective_requests(&pod.containers, &pod.init_containers, &pod.overhead, context),
             requires_labels: requires_labels(pod, context),
+            template: raw.spec.filter(|_| !versioned).map(|spec| Box::new(template::record(spec, &raw.metadata, context))),
         }))
     }
 }

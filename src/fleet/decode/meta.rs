@@ -172,6 +172,12 @@ pub(super) struct RawCondition<'a> {
     last_heartbeat_time: Text<'a>,
 }
 
+impl RawCondition<'_> {
+    pub fn since(&self) -> Option<jiff::Timestamp> {
+        timestamp(&self.last_transition_time)
+    }
+}
+
 /// The condition `Ready` of these.
 pub(super) fn ready(conditions: &[RawCondition<'_>]) -> crate::fleet::records::Ready {
     use crate::fleet::records::{Ready, ReadyStatus};

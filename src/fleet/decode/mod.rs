@@ -11,7 +11,9 @@ mod own;
 mod pod;
 pub mod quantity;
 mod small;
+mod template;
 mod text;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -142,6 +144,26 @@ macro_rules! with_kind {
             }
             Kind::VolumeClaim => {
                 type $raw = small::VolumeClaim;
+                $body
+            }
+            Kind::Volume => {
+                type $raw = volumes::Volume;
+                $body
+            }
+            Kind::Attachment => {
+                type $raw = volumes::Attachment;
+                $body
+            }
+            Kind::CsiNode => {
+                type $raw = volumes::CsiNode;
+                $body
+            }
+            Kind::CsiDriver => {
+                type $raw = volumes::CsiDriver;
+                $body
+            }
+            Kind::Revision => {
+                type $raw = template::Revision;
                 $body
             }
             Kind::NodeLease => {

@@ -65,6 +65,17 @@ struct RawStatus<'a> {
     allocatable: Extended<'a>,
     #[serde(borrow)]
     images: List<RawImage<'a>>,
+    #[serde(borrow)]
+    volumes_in_use: List<Text<'a>>,
+    #[serde(borrow)]
+    volumes_attached: List<RawAttached<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawAttached<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
 }
 
 #[derive(Deserialize, Default)]
@@ -98,6 +109,10 @@ impl Slim for Node {
         let images = raw.status.images.iter().flat_map(|image| image.names.iter());
         let images = images.map(|name| context.text(name)).collect();
         let allocatable = raw.status.allocatable.0.iter();
+        let volumes = raw.status.volumes_in_use.iter().chain(raw.status.volumes_attached.iter().map(|it| &it.name));
+        let mut csi_volumes: Vec<_> = volumes.filter_map(|name| super::volumes::csi_volume(name, context)).collect();
+        csi_volumes.sort();
+        csi_volumes.dedup();
         Ok(Record::Node(NodeRecord {
             name: NodeName::from(context.text(&meta.name()?)),
             labels: meta.labels(context),
@@ -117,6 +132,7 @@ impl Slim for Node {
             kernel: context.text(&raw.status.node_info.kernel_version),
             allocatable: allocatable.filter_map(|(name, quantity)| Some((context.text(name), (*quantity)?))).collect(),
             images,
+            csi_volumes,
         }))
     }
 }

@@ -9,6 +9,7 @@ use super::{
     Context, Slim,
     meta::{RawCondition, RawMeta, ready},
     text::{All, Extended, List, MIRROR, Map, Text, timestamp},
+    volumes,
 };
 use crate::{
     api::{NodeName, keys},
@@ -37,6 +38,8 @@ struct RawSpec<'a> {
     #[serde(borrow)]
     init_containers: List<RawContainer<'a>>,
     #[serde(borrow)]
+    ephemeral_containers: List<RawContainer<'a>>,
+    #[serde(borrow)]
     overhead: Extended<'a>,
     #[serde(borrow)]
     resource_claims: List<RawClaimEntry<'a>>,
@@ -59,6 +62,10 @@ pub(super) struct RawContainer<'a> {
     resources: RawResources<'a>,
     #[serde(borrow)]
     restart_policy: Text<'a>,
+    #[serde(borrow)]
+    pub volume_mounts: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub volume_devices: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
@@ -88,6 +95,17 @@ struct RawVolume<'a> {
     ephemeral: Option<IgnoredAny>,
     #[serde(borrow)]
     persistent_volume_claim: Option<RawVolumeClaim<'a>>,
+    #[serde(borrow)]
+    csi: Option<volumes::RawCsi<'a>>,
+    #[serde(borrow)]
+    host_path: Option<volumes::RawHostPath<'a>>,
+    aws_elastic_block_store: Option<IgnoredAny>,
+    gce_persistent_disk: Option<IgnoredAny>,
+    azure_disk: Option<IgnoredAny>,
+    azure_file: Option<IgnoredAny>,
+    cinder: Option<IgnoredAny>,
+    vsphere_volume: Option<IgnoredAny>,
+    portworx_volume: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize, Default)]
@@ -135,6 +153,22 @@ struct RawStatus<'a> {
     extended_resource_claim_status: Option<RawClaimEntry<'a>>,
 }
 
+impl RawVolume<'_> {
+    /// The CSI driver that serves an in-tree source in its place.
+    fn migrated_driver(&self) -> Option<&'static str> {
+        let sources = [
+            (&self.aws_elastic_block_store, volumes::AWS_EBS),
+            (&self.gce_persistent_disk, volumes::GCE_PD),
+            (&self.azure_disk, volumes::AZURE_DISK),
+            (&self.azure_file, volumes::AZURE_FILE),
+            (&self.cinder, volumes::CINDER),
+            (&self.vsphere_volume, volumes::VSPHERE),
+            (&self.portworx_volume, volumes::PORTWORX),
+        ];
+        sources.into_iter().find_map(|(source, driver)| source.as_ref().and(Some(driver)))
+    }
+}
+
 impl Slim for Pod {
     type Raw<'a> = RawPod<'a>;
 
@@ -156,21 +190,30 @@ impl Slim for Pod {
             ..PodExtra::default()
         };
         claims(&raw, &mut extra, context);
-        volume_claims(&raw, &mut extra, context);
+        extra.volumes = pod_volumes(&raw, context);
         if spec.node_name.is_empty() {
             where_to(&raw, &mut extra, context);
         }
         if phase == PodPhase::Failed {
             (extra.reason, extra.message) = (context.text(&status.reason), context.own(&status.message));
         }
-        if ours {
+        let registers = spec.volumes.iter().filter_map(|volume| volume.host_path.as_ref()).any(volumes::RawHostPath::is_registry);
+        if ours || registers || !extra.volumes.is_empty() {
             extra.start_time = timestamp(&status.start_time);
+        }
+        if !extra.volumes.is_empty() {
+            // Volumes are mounted before the sandbox is made; without that condition the kubelet's first look at the pod is what there is.
+            let sandboxed = status.conditions.iter().find(|it| &*it.kind == "PodReadyToStartContainers" && &*it.status == "True");
+            extra.mounted = sandboxed.and_then(RawCondition::since).or(extra.start_time);
+        }
+        if ours || registers {
             extra.containers = containers(status.init_container_statuses, true, context);
             extra.containers.extend(containers(status.container_statuses, false, context));
         }
         extra.grace = spec.termination_grace_period_seconds.filter(|seconds| *seconds != 30);
         let flags = PodFlags {
             ours,
+            registers,
             mirror: raw.metadata.annotations.get(MIRROR).is_some(),
             empty_dir: spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
             tolerates_cordon: spec.tolerations.iter().any(RawToleration::tolerates_cordon),
@@ -272,14 +315,31 @@ fn claims(raw: &RawPod<'_>, extra: &mut PodExtra, context: &mut Context) {
     }
 }
 
-fn volume_claims(raw: &RawPod<'_>, extra: &mut PodExtra, context: &mut Context) {
+/// Every volume that can be a CSI driver's: claims, generic ephemeral ones, inline ones, and in-tree ones that a driver serves.
+fn pod_volumes(raw: &RawPod<'_>, context: &mut Context) -> Vec<PodVolume> {
+    let mut all: Vec<PodVolume> = Vec::new();
     for volume in &*raw.spec.volumes {
-        if let Some(claim) = &volume.persistent_volume_claim {
-            extra.volume_claims.push(context.text(&claim.claim_name));
+        let source = if let Some(claim) = &volume.persistent_volume_claim {
+            PodVolumeSource::Claim { claim: context.text(&claim.claim_name), ephemeral: false }
         } else if volume.ephemeral.is_some() {
-            extra.volume_claims.push(context.text(&format!("{}-{}", &*raw.metadata.name, &*volume.name)));
-        }
+            let claim = context.text(&format!("{}-{}", &*raw.metadata.name, &*volume.name));
+            PodVolumeSource::Claim { claim, ephemeral: true }
+        } else if let Some(inline) = &volume.csi {
+            PodVolumeSource::Inline(inline.source(context))
+        } else if let Some(driver) = volume.migrated_driver() {
+            PodVolumeSource::Migrated { driver: context.text(driver) }
+        } else {
+            continue;
+        };
+        all.push(PodVolume { name: context.text(&volume.name), source, used: false });
     }
+    if !all.is_empty() {
+        let spec = &raw.spec;
+        let containers = spec.containers.iter().chain(&*spec.init_containers).chain(&*spec.ephemeral_containers);
+        let used = containers.flat_map(volumes::used_names).collect::<Vec<_>>();
+        all.iter_mut().for_each(|volume| volume.used = used.iter().any(|name| **name == *volume.name));
+    }
+    all
 }
 
 /// Where an unbound pod may go.

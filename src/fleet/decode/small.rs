@@ -54,7 +54,16 @@ pub(super) struct RawVolumeClaim<'a> {
     #[serde(borrow)]
     metadata: RawMeta<'a>,
     #[serde(borrow, default)]
+    spec: RawVolumeClaimSpec<'a>,
+    #[serde(borrow, default)]
     status: RawVolumeClaimStatus<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawVolumeClaimSpec<'a> {
+    #[serde(borrow)]
+    volume_name: Text<'a>,
 }
 
 #[derive(Deserialize, Default)]
@@ -74,6 +83,8 @@ impl Slim for VolumeClaim {
             key: raw.metadata.key(context)?,
             meta: raw.metadata.meta(context)?,
             bound: &*raw.status.phase == "Bound",
+            volume: (!raw.spec.volume_name.is_empty()).then(|| context.own(&raw.spec.volume_name)),
+            pod: raw.metadata.owner(context).filter(|owner| &*owner.kind == "Pod").map(|owner| owner.uid),
         }))
     }
 }

@@ -127,14 +127,16 @@ impl Filter for All {
 }
 
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
+/// On a PersistentVolume: the CSI driver that serves its in-tree source.
+pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Annotations that are used: ours and two others.
+/// Annotations that are used: ours and three others.
 #[derive(Debug)]
 pub struct Known;
 impl Filter for Known {
     fn keeps(key: &str) -> bool {
-        is_ours(key) || key == MIRROR || key == SELECTED_NODE
+        is_ours(key) || key == MIRROR || key == SELECTED_NODE || key == MIGRATED_TO
     }
 }
 

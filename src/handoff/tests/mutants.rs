@@ -270,7 +270,7 @@ fn failed_stops() {
 
 #[test]
 fn unload_or_reboot() {
-    let component = component(GPU).spec(|spec| spec.kernel_module.daemon_sets.unload = None);
+    let component = component(GPU).of_module(|module| module.daemon_sets.unload = None);
     let mut world = World::with(&["n1"], component.version("2").made("1").made("2").finalizer(crate::api::keys::FINALIZER));
     world.ask("n1", "2");
     world.ticks(60);

@@ -476,7 +476,12 @@ impl World {
                     crate::api::versioned::DaemonSetRole::Plugin
                 };
                 let spec = self.component.spec.clone().unwrap();
-                let set = versioned_daemon_set(&key(GPU), role, labels[keys::VERSION].as_str().unwrap(), &spec.kernel_module);
+                let set = versioned_daemon_set(
+                    &key(GPU),
+                    role,
+                    labels[keys::VERSION].as_str().unwrap(),
+                    spec.kernel_module.as_ref().unwrap(),
+                );
                 self.sets.insert(set.key.clone(), set);
             }
             Op::DeleteDaemonSet { key, .. } => {

@@ -13,13 +13,16 @@ pub struct CsiVolume {
     pub volume: Option<String>,
     /// The mount's process lives in the nodeplugin pod.
     pub dies_with_plugin: bool,
+    /// It comes back if the nodeplugin does in time: rbd-nbd that is attached.
+    pub heals: bool,
 }
 
 impl CsiVolume {
     fn new(driver: &str, handle: &str, volume: Option<String>, attributes: &Value) -> Self {
         let mounter = attributes["mounter"].as_str().unwrap_or_default();
         let dies_with_plugin = matches!(mounter, "fuse" | "rbd-nbd") || driver.contains("fuse");
-        Self { driver: driver.to_owned(), handle: handle.to_owned(), volume, dies_with_plugin }
+        let heals = mounter == "rbd-nbd" && volume.is_some();
+        Self { driver: driver.to_owned(), handle: handle.to_owned(), volume, dies_with_plugin, heals }
     }
 
     /// The name in `status.volumesInUse`.

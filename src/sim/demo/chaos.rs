@@ -53,6 +53,8 @@ fn victim(world: &World, node: &str) -> Option<String> {
         .api
         .list("pods")
         .iter()
-        .find(|pod| text(pod, "/spec/nodeName") == node && matches!(text(pod, "/metadata/namespace").as_str(), "ml" | "web"))
+        .find(|pod| {
+            text(pod, "/spec/nodeName") == node && matches!(text(pod, "/metadata/namespace").as_str(), "ml" | "web" | "shop")
+        })
         .map(|pod| format!("{}/{}", text(pod, "/metadata/namespace"), text(pod, "/metadata/name")))
 }

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::Notify;
 
 use super::{
-    Baseline, DemoOptions, Findings, Summary, baseline, chaos,
+    Baseline, DemoOptions, Findings, Scenario, Summary, baseline, chaos, csi,
     serving::{Open, Serving},
     story, supervisor,
 };
@@ -22,7 +22,7 @@ use crate::sim::{
         meddler::{self, Plan},
         operator::{self, Outcome},
     },
-    scenarios::kernel_module as scenario,
+    scenarios::{csi as csi_scenario, kernel_module as scenario},
     world::{ENGINE, Profile, World, WorldOptions},
 };
 
@@ -101,14 +101,26 @@ fn world(options: &DemoOptions) -> Arc<World> {
     world_options.faults = options.faults;
     world_options.controllers.scheduler.late_permille = if options.faults == Profile::None { 0 } else { 50 };
     world_options.server.log_records = if options.keep_log { None } else { Some(0) };
-    Arc::new(World::start(&world_options, &scenario::cluster(options.nodes)))
+    let objects = match options.scenario {
+        Scenario::KernelModule => scenario::cluster(options.nodes),
+        Scenario::Csi => csi_scenario::cluster(options.nodes, csi::strategy(options)),
+    };
+    Arc::new(World::start(&world_options, &objects))
 }
 
 async fn play(options: &DemoOptions, world: &Arc<World>, door: &mut Door) -> Result<(Summary, Findings), String> {
     let story = options.tell.then(|| story::collect(&world.api));
     let hands = world.hands("operator");
-    let nodes = scenario::node_names(options.nodes);
+    let nodes = match options.scenario {
+        Scenario::KernelModule => scenario::node_names(options.nodes),
+        Scenario::Csi => csi_scenario::node_names(options.nodes),
+    };
     let (outcome, mut done) = match options.baseline {
+        Some(Baseline::RollingUpdate) if options.scenario == Scenario::Csi => {
+            door.open(world)?;
+            (csi::rolling_update(world, &hands, options).await?, BTreeMap::new())
+        }
+        None if options.scenario == Scenario::Csi => csi::upgrade(world, &hands, &nodes, options, || door.open(world)).await?,
         Some(Baseline::RollingUpdate) => {
             door.open(world)?;
             (baseline::rolling_update(world, &hands, &nodes, options).await?, BTreeMap::new())
@@ -236,6 +248,47 @@ mod tests {
             }
         }
         assert_eq!(bad, 0);
+    }
+
+    fn csi_options(seed: u64, faults: Profile, nodes: usize) -> DemoOptions {
+        DemoOptions { scenario: Scenario::Csi, ..options(seed, faults, nodes) }
+    }
+
+    /// `SEEDS=1..9 FAULTS=hostile NODES=4 cargo test --lib csi_sweep -- --nocapture` tries more.
+    #[test]
+    fn csi_sweep() {
+        let read = |name: &str| std::env::var(name).ok();
+        let seeds = read("SEEDS").unwrap_or_else(|| "1..3".into());
+        let (from, to) = seeds.split_once("..").unwrap();
+        let profile = match read("FAULTS").as_deref() {
+            Some("hostile") => Profile::Hostile,
+            Some("flaky") => Profile::Flaky,
+            _ => Profile::None,
+        };
+        let nodes = read("NODES").map_or(3, |text| text.parse().unwrap());
+        let mut bad = 0;
+        for seed in from.parse::<u64>().unwrap()..to.parse().unwrap() {
+            let options = DemoOptions { tell: read("STORY").is_some(), ..csi_options(seed, profile, nodes) };
+            let (summary, findings) = run(&options).unwrap();
+            for line in &findings.story {
+                println!("{line}");
+            }
+            println!("{}", serde_json::to_string(&summary).unwrap());
+            if !summary.is_good() || summary.claimants_evicted == 0 {
+                bad += 1;
+                println!("{:#?}", findings.violations.iter().take(5).collect::<Vec<_>>());
+                println!("{:#?}", findings.unfinished);
+            }
+        }
+        assert_eq!(bad, 0);
+    }
+
+    #[test]
+    fn a_plain_rolling_update_of_nodeplugins_takes_mounts_from_running_pods() {
+        let options = DemoOptions { baseline: Some(Baseline::RollingUpdate), ..csi_options(1, Profile::None, 3) };
+        let (summary, _) = run(&options).unwrap();
+        assert_eq!(summary.upgraded, 3, "{summary:?}");
+        assert!(summary.disruptions > 0, "{summary:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    DemoOptions,
+    DemoOptions, Scenario, csi,
     serving::{Open, Serving},
 };
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
     sim::{
         apiserver::Identity,
         pacer::{self, Speed},
-        people::{hands::Hands, operator},
-        scenarios::{kernel_module as scenario, objects},
+        people::{hands::Hands, operator, storage},
+        scenarios::{csi as csi_scenario, kernel_module as scenario, objects},
         world::{ENGINE, World, WorldOptions},
     },
 };
@@ -77,9 +77,12 @@ async fn play(
     ready: oneshot::Sender<Result<Set, String>>,
     stop: Arc<Notify>,
 ) {
-    let world = Arc::new(World::start(&world_options(&options), &scenario::cluster(options.nodes)));
+    let (objects, nodes) = match options.scenario {
+        Scenario::KernelModule => (scenario::cluster(options.nodes), scenario::node_names(options.nodes)),
+        Scenario::Csi => (csi_scenario::cluster(options.nodes, csi::strategy(&options)), csi_scenario::node_names(options.nodes)),
+    };
+    let world = Arc::new(World::start(&world_options(&options), &objects));
     let hands = world.hands("colleague");
-    let nodes = scenario::node_names(options.nodes);
     let at = serving.as_ref().map(Serving::url);
     let engine = start_engine(&world, Mode::Engine, at.as_deref()).await;
     let blocked = match set_up(&world, &hands, &nodes, &options).await {
@@ -170,6 +173,15 @@ fn budget_path(app: &str) -> String {
 /// Returns the app whose budget allows nothing, for somebody to mend it.
 async fn set_up(world: &World, hands: &Hands, nodes: &[String], options: &DemoOptions) -> Result<Option<String>, String> {
     let no = |no: crate::sim::people::hands::No| no.to_string();
+    if options.scenario == Scenario::Csi {
+        csi::set_up(world, hands, options).await?;
+        for plugin in csi_scenario::PLUGINS {
+            hands.create(&plugin.component()).await.map_err(no)?;
+            storage::release(hands, plugin, csi_scenario::NEW).await.map_err(no)?;
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        return Ok(None);
+    }
     hands.create(&scenario::component()).await.map_err(no)?;
     if !operator::all_ready(hands, nodes, scenario::OLD, Duration::from_secs(3600)).await {
         return Err(format!("version {} did not get ready on every node", scenario::OLD));
@@ -189,7 +201,6 @@ async fn set_up(world: &World, hands: &Hands, nodes: &[String], options: &DemoOp
     hands.merge(&component, &json!({"spec": {"deadlines": {"Unloading": "45s"}}})).await.map_err(no)?;
     operator::release(hands).await.map_err(no)?;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let _ = world;
     Ok(blocked)
 }
 

@@ -2,6 +2,7 @@
 
 pub mod baseline;
 pub mod chaos;
+pub mod csi;
 pub mod headless;
 pub mod interactive;
 pub mod serving;
@@ -32,12 +33,15 @@ pub struct DemoOptions {
 pub enum Scenario {
     #[default]
     KernelModule,
+    /// Two CSI nodeplugins, and pods with FUSE, rbd-nbd and kernel mounts
+    Csi,
 }
 
 impl Scenario {
     pub fn word(self) -> &'static str {
         match self {
             Self::KernelModule => "kernel-module",
+            Self::Csi => "csi",
         }
     }
 }
@@ -59,7 +63,7 @@ pub struct Summary {
     /// Nodes whose handoff stands at Failed or Aborted.
     pub failed: usize,
     pub claimants_evicted: u64,
-    /// Workloads that lost their device while running.
+    /// Workloads that lost their device or mount while running; DaemonSet pods, which cannot leave, are not counted for a mount.
     pub disruptions: u64,
     /// Broken invariants.
     pub violations: usize,

@@ -101,6 +101,8 @@ pub struct Monitor {
     kernels: BTreeMap<(String, String), String>,
     /// The boot each machine is in; none while it is off.
     boots: BTreeMap<String, String>,
+    /// Running processes by (node, UID), with the drivers whose mounts die with the plugin that they hold.
+    mounts: BTreeMap<(String, String), BTreeSet<String>>,
     /// Lease holder and when it was last seen to renew.
     lease: Option<(String, Timestamp)>,
 }
@@ -117,6 +119,7 @@ impl Monitor {
             evicted: BTreeSet::new(),
             kernels: BTreeMap::new(),
             boots: BTreeMap::new(),
+            mounts: BTreeMap::new(),
             lease: None,
         }
     }
@@ -179,6 +182,7 @@ impl Monitor {
         let uid = text(pod, "/metadata/uid").unwrap_or_default().to_owned();
         if write.resource == "pods/eviction" {
             self.on_eviction(write, pod, &node, &name, uid);
+        } else if write.verb == "delete" && self.of_nodeplugin(write.at, pod, &node, &name) {
         } else if write.verb == "delete" && oracle::component_of(pod).is_none() && !self.world.overridden(&node, &uid, write.at) {
             self.broken(write.at, "I8", &node, format!("deleted {name} without an eviction and without an override"));
         }
@@ -206,6 +210,33 @@ impl Monitor {
         }
     }
 
+    /// I3: a nodeplugin pod goes only when nobody but DaemonSet pods has a mount that dies with it. True: it is one, or a DaemonSet's pod that
+    /// is restarted for its dead mount.
+    fn of_nodeplugin(&mut self, at: Timestamp, pod: &Value, node: &str, name: &str) -> bool {
+        let drivers = self.world.csi_drivers();
+        if let Some(driver) = oracle::serves(pod).filter(|driver| drivers.contains(*driver)) {
+            let driver = driver.to_owned();
+            let holds = |((on, _), held): &(&(String, String), &BTreeSet<String>)| *on == node && held.contains(&driver);
+            let users: Vec<String> = self
+                .mounts
+                .iter()
+                .filter(holds)
+                .filter_map(|((_, uid), _)| self.world.pod(uid))
+                .filter(|user| !oracle::is_of_daemon_set(user))
+                .map(|user| text(user, "/metadata/name").unwrap_or("?").to_owned())
+                .collect();
+            if !users.is_empty() {
+                self.broken(at, "I3", node, format!("deleted {name} while {} had mounts of {driver}", users.join(", ")));
+            }
+            if !self.world.has_active_handoff(node) {
+                self.broken(at, "I6", node, format!("deleted {name} on a node without an active handoff"));
+            }
+            return true;
+        }
+        let restarted = oracle::is_of_daemon_set(pod) && drivers.iter().any(|driver| self.world.mount_dies(pod, driver));
+        restarted && self.world.has_active_handoff(node)
+    }
+
     /// I2: loader pods of two versions are never on a node at once.
     fn two_loaders(&mut self, at: Timestamp, pod: &Value) {
         let (Some(component), Some(node)) = (oracle::component_of(pod), text(pod, "/spec/nodeName")) else { return };
@@ -230,11 +261,25 @@ impl Monitor {
     pub fn on_kernel(&mut self, event: &Event) {
         let node = event.node.as_str();
         match &event.what {
+            What::ProcessStarted { pod, holds } => {
+                let dies = holds.iter().filter(|hold| hold.dies_with_provider).filter_map(|hold| match &hold.service {
+                    Some(super::kernel::Service::Csi(driver)) => Some(driver.clone()),
+                    _ => None,
+                });
+                let dies: BTreeSet<String> = dies.collect();
+                if !dies.is_empty() {
+                    self.mounts.insert((node.to_owned(), pod.uid.clone()), dies);
+                }
+            }
+            What::ProcessEnded { pod } => {
+                self.mounts.remove(&(node.to_owned(), pod.uid.clone()));
+            }
             What::Booted { boot_id } => {
                 self.kernels.retain(|(known, _), _| known != node);
                 self.boots.insert(node.to_owned(), boot_id.clone());
             }
             What::PoweredOff { .. } => {
+                self.mounts.retain(|(on, _), _| on != node);
                 self.kernels.retain(|(known, _), _| known != node);
                 self.boots.remove(node);
             }
@@ -255,6 +300,9 @@ impl Monitor {
                 let loaded = loaded.as_deref().unwrap_or("none");
                 self.broken(event.at, "I2", node, format!("plugin of {module} {version} serves; loaded: {loaded}"));
             }
+            // A DaemonSet's pod cannot leave: it is restarted after the plugin.
+            What::Disrupted { pod, cause: super::kernel::Cause::MountLost, .. }
+                if self.world.pod(&pod.uid).is_some_and(oracle::is_of_daemon_set) => {}
             What::Disrupted { .. } => self.report.disruptions += 1,
             _ => {}
         }

@@ -49,6 +49,17 @@ pub(super) fn version_of(pod: &Value) -> Option<&str> {
     label(pod, keys::VERSION)
 }
 
+/// The CSI driver that a simulated nodeplugin pod serves.
+pub(super) fn serves(pod: &Value) -> Option<&str> {
+    let plugin = annotation(pod, "sim.lockkeeper.dev/behaviour") == Some("csi-node-plugin");
+    annotation(pod, "sim.lockkeeper.dev/driver").filter(|_| plugin)
+}
+
+pub(super) fn is_of_daemon_set(pod: &Value) -> bool {
+    let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| owner["controller"] == true && text(owner, "/kind") == Some("DaemonSet"))
+}
+
 pub(super) fn is_terminal(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"))
 }
@@ -80,6 +91,8 @@ pub(super) struct World {
     by_node: BTreeMap<String, BTreeSet<String>>,
     bound: BTreeMap<String, Timestamp>,
     claims: BTreeMap<(String, String), Arc<Value>>,
+    volume_claims: BTreeMap<(String, String), Arc<Value>>,
+    volumes: BTreeMap<String, Arc<Value>>,
     components: BTreeMap<String, Arc<Value>>,
     /// Versions that a DaemonSet or a spec has named, by component.
     versions: BTreeMap<String, BTreeSet<String>>,
@@ -95,6 +108,8 @@ impl World {
         match write.stored_as {
             "nodes" => put(&mut self.nodes, name, object, gone),
             "resourceclaims" => put(&mut self.claims, (namespace, name), object, gone),
+            "persistentvolumeclaims" => put(&mut self.volume_claims, (namespace, name), object, gone),
+            "persistentvolumes" => put(&mut self.volumes, name, object, gone),
             "nodehandoffs" => put(&mut self.handoffs, format!("{namespace}/{name}"), object, gone),
             "nodecomponents" => {
                 let key = format!("{namespace}/{name}");
@@ -124,6 +139,33 @@ impl World {
 
     pub(super) fn pods_on(&self, node: &str) -> impl Iterator<Item = &Value> {
         self.by_node.get(node).into_iter().flatten().filter_map(|uid| self.pods.get(uid).map(|pod| &**pod))
+    }
+
+    pub(super) fn pod(&self, uid: &str) -> Option<&Value> {
+        self.pods.get(uid).map(|pod| &**pod)
+    }
+
+    /// Drivers of CSI nodeplugin components.
+    pub(super) fn csi_drivers(&self) -> BTreeSet<String> {
+        self.components.values().filter_map(|it| text(it, "/spec/csiNodePlugin/driver").map(str::to_owned)).collect()
+    }
+
+    /// The pod uses a volume of the driver that is served from the nodeplugin's pod.
+    pub(super) fn mount_dies(&self, pod: &Value, driver: &str) -> bool {
+        let namespace = text(pod, "/metadata/namespace").unwrap_or_default();
+        let source = |volume: &Value| -> Option<Value> {
+            if let Some(inline) = volume.get("csi") {
+                return Some(inline.clone());
+            }
+            let claim = text(volume, "/persistentVolumeClaim/claimName")?;
+            let claim = self.volume_claims.get(&(namespace.to_owned(), claim.to_owned()))?;
+            self.volumes.get(text(claim, "/spec/volumeName")?)?.pointer("/spec/csi").cloned()
+        };
+        let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
+        volumes.into_iter().flatten().filter_map(source).any(|source| {
+            text(&source, "/driver") == Some(driver)
+                && matches!(text(&source, "/volumeAttributes/mounter"), Some("fuse" | "rbd-nbd"))
+        })
     }
 
     pub(super) fn bound_at(&self, pod: &Value) -> Option<Timestamp> {
@@ -192,6 +234,12 @@ impl World {
 
     /// The component whose device this pod claims, if it is not one of the component's own pods.
     pub(super) fn claims(&self, pod: &Value, rules: &Rules) -> Option<String> {
+        let csi = self.components.iter().find(|(_, component)| {
+            text(component, "/spec/csiNodePlugin/driver").is_some_and(|driver| self.mount_dies(pod, driver))
+        });
+        if let Some((component, _)) = csi {
+            return Some(component.clone());
+        }
         let own = component_of(pod);
         rules.modules.values().find(|component| own.as_ref() != Some(component) && self.claims_of(pod, component)).cloned()
     }

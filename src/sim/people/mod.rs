@@ -4,3 +4,4 @@ pub mod hands;
 pub mod meddler;
 pub mod operator;
 pub mod seen;
+pub mod storage;

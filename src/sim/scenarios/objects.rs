@@ -14,7 +14,7 @@ pub struct Object {
 }
 
 impl Object {
-    pub(super) fn new(
+    pub(in crate::sim) fn new(
         api_version: &'static str,
         kind: &'static str,
         plural: &'static str,

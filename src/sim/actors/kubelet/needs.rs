@@ -47,6 +47,7 @@ fn resolve(caches: &Caches, pod: &Pod, kernel: &Kernel) -> Result<Vec<Hold>, Str
                 module,
                 device: format!("{}/{}", result.pool, result.device),
                 dies_with_provider: true,
+                heals: false,
             });
         }
     }
@@ -69,7 +70,13 @@ fn resolve(caches: &Caches, pod: &Pod, kernel: &Kernel) -> Result<Vec<Hold>, Str
             return Err(format!("driver name {} not found in the list of registered CSI drivers", volume.driver));
         };
         let module = provider.module.as_ref().map(|(module, _)| module.clone());
-        holds.push(Hold { service: Some(service), module, device: volume.handle, dies_with_provider: volume.dies_with_plugin });
+        holds.push(Hold {
+            service: Some(service),
+            module,
+            device: volume.handle,
+            dies_with_provider: volume.dies_with_plugin,
+            heals: volume.heals && attach_required(caches, &volume.driver),
+        });
     }
     Ok(holds)
 }

@@ -278,6 +278,7 @@ impl Run {
                     module: module.clone(),
                     device: format!("{resource}#{index}"),
                     dies_with_provider: true,
+                    heals: false,
                 });
             }
         }
@@ -302,6 +303,7 @@ impl Run {
                         module: Some(module.clone()),
                         device: format!("/dev/{module}"),
                         dies_with_provider: false,
+                        heals: false,
                     });
                 }
             }
