@@ -338,9 +338,8 @@ impl Fleet {
     }
 
     fn project_health(&mut self) {
-        let shown = Kind::ALL
-            .into_iter()
-            .filter(|kind| !Kind::OF_CSI.contains(kind) || self.watches.contains_key(kind) || self.stores.is_synced(*kind));
+        let csi = self.wants_csi();
+        let shown = Kind::ALL.into_iter().filter(|kind| !Kind::OF_CSI.contains(kind) || csi || self.watches.contains_key(kind));
         let health = shown.map(|kind| {
             let (objects, undecodable) = self.stores.count(kind);
             let status = self.watches.get(&kind);

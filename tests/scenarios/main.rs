@@ -6,6 +6,7 @@ mod claimants;
 mod claims;
 mod components;
 mod crash;
+mod csi;
 mod drains;
 mod duel;
 mod foreign;

@@ -122,3 +122,34 @@ fn a_handoff_is_one_of_one_component_and_one_node() {
     refused(with(handoff(), "/spec/attempt", json!(1)), Some(&old), "attempt only rises");
     accepted(with(with(handoff(), "/spec/attempt", json!(3)), "/spec/version", json!("1.0")), Some(&old));
 }
+
+fn csi_component() -> Value {
+    json!({
+        "apiVersion": "lockkeeper.dev/v1alpha1", "kind": "NodeComponent",
+        "metadata": {"namespace": "ceph", "name": "cephfs"},
+        "spec": {"csiNodePlugin": {"driver": "cephfs.csi.ceph.com"}},
+    })
+}
+
+#[test]
+fn a_component_is_of_exactly_one_kind_and_stays_so() {
+    accepted(csi_component(), None);
+    let mut both = component();
+    both["spec"]["csiNodePlugin"] = json!({"driver": "a.b"});
+    refused(both, None, "exactly one of");
+    let mut none = csi_component();
+    none["spec"] = json!({});
+    refused(none, None, "exactly one of");
+    let mut versioned = csi_component();
+    versioned["spec"]["version"] = json!("1");
+    refused(versioned, None, "csiNodePlugin takes none");
+    let mut unversioned = component();
+    unversioned["spec"].as_object_mut().unwrap().remove("version");
+    refused(unversioned, None, "kernelModule needs a version");
+    let mut open = csi_component();
+    open["spec"]["drain"] = json!({"cordon": "Never"});
+    refused(open, None, "must be closed meanwhile");
+    let module = json!({"apiVersion": "lockkeeper.dev/v1alpha1", "kind": "NodeComponent", "metadata": csi_component()["metadata"],
+        "spec": component()["spec"]});
+    refused(module, Some(&csi_component()), "never becomes one of another kind");
+}

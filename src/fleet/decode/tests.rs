@@ -245,11 +245,11 @@ fn a_handoff_whose_status_does_not_decode_is_not_taken_for_a_new_one() {
     let Record::Handoff(handoff) = decode(Kind::Handoff, &object) else { panic!() };
     assert!(handoff.spec.unwrap_err().starts_with("status: unknown variant `Singing`"));
     let Record::Component(component) =
-        decode(Kind::Component, &json!({"metadata": object["metadata"], "spec": {"version": "1"}}))
+        decode(Kind::Component, &json!({"metadata": object["metadata"], "spec": {"csiNodePlugin": {}}}))
     else {
         panic!()
     };
-    assert_eq!(component.spec.unwrap_err(), "spec: missing field `kernelModule`");
+    assert_eq!(component.spec.unwrap_err(), "spec: missing field `driver`");
 }
 
 #[test]
@@ -347,4 +347,107 @@ proptest! {
     fn any_text_as_a_quantity_never_panics(text in ".{0,24}") {
         let _ = quantity::parse(&text);
     }
+}
+
+#[test]
+fn a_pods_volumes_are_followed_from_every_source_and_who_mounts_them() {
+    let object = json!({
+        "metadata": {"name": "app", "namespace": "shop", "uid": "u"},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "c", "volumeMounts": [{"name": "claimed"}, {"name": "eph"}], "volumeDevices": [{"name": "raw"}]}],
+            "initContainers": [{"name": "i", "volumeMounts": [{"name": "inline"}]}],
+            "volumes": [
+                {"name": "claimed", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "eph", "ephemeral": {"volumeClaimTemplate": {}}},
+                {"name": "inline", "csi": {"driver": "d.example", "volumeAttributes": {"mounter": "fuse"}}},
+                {"name": "raw", "persistentVolumeClaim": {"claimName": "block"}},
+                {"name": "disk", "awsElasticBlockStore": {"volumeID": "v"}},
+                {"name": "cfg", "configMap": {"name": "x"}},
+                {"name": "registry", "hostPath": {"path": "/var/lib/kubelet/plugins_registry/"}},
+            ],
+        },
+        "status": {
+            "phase": "Running", "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [{"type": "PodReadyToStartContainers", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"}],
+            "containerStatuses": [{"name": "c", "ready": true, "restartCount": 2, "state": {"running": {"startedAt": "2026-01-01T00:00:09Z"}}}],
+        },
+    });
+    let Record::Pod(pod) = decode(Kind::Pod, &object) else { panic!() };
+    assert!(pod.flags.registers);
+    let extra = pod.extra.unwrap();
+    let told: Vec<(&str, bool)> = extra.volumes.iter().map(|volume| (&*volume.name, volume.used)).collect();
+    assert_eq!(told, [("claimed", true), ("eph", true), ("inline", true), ("raw", true), ("disk", false)]);
+    assert_eq!(extra.volume_claims().map(|name| &**name).collect::<Vec<_>>(), ["data", "app-eph", "block"]);
+    assert_eq!(extra.mounted.unwrap().to_string(), "2026-01-01T00:00:05Z", "later than the kubelet's first look");
+    assert_eq!(extra.containers[0].restarts, 2);
+}
+
+#[test]
+fn a_revisions_data_and_its_daemon_sets_template_have_one_digest() {
+    let template = json!({"metadata": {"labels": {"app": "csi"}}, "spec": {
+        "hostNetwork": true,
+        "containers": [{"name": "p", "image": "i", "args": ["--type=cephfs", "--drivername=rook.cephfs.csi.ceph.com", "--forcecephkernelclient=true"]},
+            {"name": "r", "args": ["--kubelet-registration-path=/var/lib/kubelet/plugins/rook.cephfs.csi.ceph.com/csi.sock"]}],
+        "volumes": [{"name": "r", "hostPath": {"path": "/var/lib/kubelet/plugins_registry/"}}],
+        "tolerations": [{"operator": "Exists"}]}});
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "csi", "uid": "set", "controller": true}]);
+    let set = json!({
+        "metadata": {"name": "csi", "namespace": "ceph", "uid": "set", "generation": 2,
+            "labels": {"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "store"}},
+        "spec": {"updateStrategy": {"type": "RollingUpdate"}, "template": template},
+    });
+    let Record::DaemonSet(set) = decode(Kind::DaemonSet, &set) else { panic!() };
+    let facts = set.template.unwrap();
+    assert!(facts.host_network && facts.registers && facts.forces_kernel_client);
+    assert_eq!(facts.drivers.iter().map(|it| &**it).collect::<Vec<_>>(), ["rook.cephfs.csi.ceph.com"]);
+    assert_eq!(facts.driver_type.as_deref(), Some("cephfs"));
+    assert_eq!((&*facts.strategy, &facts.deployed_by), ("RollingUpdate", &DeployedBy::Helm { release: "store".into() }));
+    // As an older server wrote it: a patch, with nulls, keys in another order.
+    let mut patch = template.clone();
+    patch["$patch"] = json!("replace");
+    patch["metadata"] = json!({"creationTimestamp": null, "labels": {"app": "csi"}});
+    let revision = |template: &Value| {
+        let object = json!({"metadata": {"name": "csi-abc", "namespace": "ceph", "uid": "r", "labels": {"controller-revision-hash": "abc"},
+            "ownerReferences": owner}, "revision": 3, "data": {"spec": {"template": template}}});
+        let Record::Revision(revision) = decode(Kind::Revision, &object) else { panic!() };
+        revision
+    };
+    let same = revision(&patch);
+    assert_eq!((&same.digest, &*same.hash, same.revision), (&facts.digest, "abc", 3));
+    patch["spec"]["containers"][0]["image"] = json!("j");
+    assert_ne!(revision(&patch).digest, facts.digest);
+}
+
+#[test]
+fn what_csi_volumes_are_made_of_is_read_with_the_servers_defaults() {
+    let pv = |spec: Value, annotations: Value| {
+        let object = json!({"metadata": {"name": "pv", "uid": "u", "annotations": annotations}, "spec": spec, "status": {"phase": "Bound"}});
+        let Record::Volume(volume) = decode(Kind::Volume, &object) else { panic!() };
+        volume
+    };
+    let csi = json!({"csi": {"driver": "d", "volumeHandle": "h^1", "volumeAttributes": {"mounter": "fuse"}},
+        "claimRef": {"namespace": "shop", "name": "data", "uid": "c"}});
+    let volume = pv(csi, json!({}));
+    assert_eq!(volume.csi.unwrap().attributes["mounter"], "fuse".into());
+    assert_eq!(volume.claim.unwrap().1, Uid::from("c"));
+    assert_eq!(&*pv(json!({"awsElasticBlockStore": {}}), json!({})).csi.unwrap().driver, "ebs.csi.aws.com");
+    let migrated = pv(json!({"rbd": {}}), json!({"pv.kubernetes.io/migrated-to": "rbd.csi.ceph.com"}));
+    assert_eq!(&*migrated.csi.unwrap().driver, "rbd.csi.ceph.com");
+    assert!(pv(json!({"hostPath": {"path": "/x"}}), json!({})).csi.is_none());
+
+    let driver = json!({"metadata": {"name": "d", "uid": "u"}, "spec": {}});
+    assert!(matches!(decode(Kind::CsiDriver, &driver), Record::CsiDriver(CsiDriverRecord { attach_required: true, .. })));
+    let attachment = json!({"metadata": {"name": "csi-1", "uid": "u"}, "spec": {"attacher": "d", "nodeName": "n1",
+        "source": {"persistentVolumeName": "pv"}}, "status": {"attached": false, "detachError": {"message": "busy"}}});
+    let Record::Attachment(attachment) = decode(Kind::Attachment, &attachment) else { panic!() };
+    assert_eq!(
+        (attachment.volume.as_deref(), attachment.attached, attachment.detach_error.as_deref()),
+        (Some("pv"), false, Some("busy"))
+    );
+    let node = json!({"metadata": {"name": "n1", "uid": "u"}, "spec": {}, "status": {
+        "volumesInUse": ["kubernetes.io/csi/d^h^1", "kubernetes.io/nfs/x"], "volumesAttached": [{"name": "kubernetes.io/csi/d^h^2"}]}});
+    let Record::Node(node) = decode(Kind::Node, &node) else { panic!() };
+    let seen: Vec<(&str, &str)> = node.csi_volumes.iter().map(|(driver, handle)| (&**driver, &**handle)).collect();
+    assert_eq!(seen, [("d", "h^1"), ("d", "h^2")]);
 }
