@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::fleet::records::*;
+use crate::{api::Uid, fleet::records::*};
 
 fn decode(kind: Kind, object: &Value) -> Record {
     Decoder::new(kind).object(object.to_string().as_bytes()).unwrap()
