@@ -77,6 +77,7 @@ pub fn node(name: &str) -> NodeBuilder {
         slices: BTreeMap::new(),
         allocatable: [("vendor.com/gpu".into(), 8)].into(),
         handoff: None,
+        csi: None,
     };
     NodeBuilder { view, occupancy, verdict: None }.on("1.0")
 }
@@ -319,6 +320,7 @@ fn component(key: &ComponentKey, version: &str) -> ComponentView {
         changed_without_version: false,
         anomalies: Vec::new(),
         matched_nodes: 0,
+        csi: None,
     }
 }
 

@@ -37,10 +37,13 @@ fn source(driver: &str, attributes: &[(&str, &str)]) -> CsiSource {
     CsiSource { driver: driver.into(), handle: "h".into(), attributes }
 }
 
+/// Driver, attributes of the volume, the node's kernel, and what becomes of the mount.
+type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, Risk);
+
 #[test]
 fn what_dies_with_the_plugin_pod_is_known_for_ceph_csi() {
     let old: Str = "4.4.0-1".into();
-    let table: [(&str, &[(&str, &str)], &str, Risk); 13] = [
+    let table: [Row<'_>; 13] = [
         (CEPHFS, &[("mounter", "fuse")], NEW, Risk::Fuse),
         (CEPHFS, &[("mounter", "kernel")], NEW, Risk::Kernel),
         (CEPHFS, &[], NEW, Risk::Kernel),
