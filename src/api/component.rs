@@ -110,6 +110,11 @@ pub struct CsiNodePlugin {
     /// are unmounted.
     #[serde(default = "settle")]
     pub settle: Duration,
+    /// Nothing is replaced: every pod with a volume of the driver leaves the node once, so that it is mounted anew (after a key rotation).
+    /// Each new word is one such round; handoffs aim at it in the place of a revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_VALUE))]
+    pub remount: Option<String>,
 }
 
 fn settle() -> Duration {

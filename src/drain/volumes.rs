@@ -159,6 +159,8 @@ pub fn uses<'p>(
 /// Whether the plugin pod is about to go, or only what died with the one before has to be put right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
+    /// The plugin pod stays, and what was mounted before this time is to be mounted anew. None: whatever is mounted.
+    Remount { since: Option<Timestamp> },
     /// Every mount that would die counts.
     Replacement,
     /// The plugin pod stays: only mounts that are dead already count.
@@ -170,6 +172,10 @@ pub fn reason(pod: &PodRecord, found: &Uses, drain: VolumeDrain, ahead: Ahead) -
     let counts = |it: &&VolumeUse| match ahead {
         _ if !it.used || drain == VolumeDrain::None => false,
         Ahead::Repair => it.stale,
+        Ahead::Remount { since } => {
+            let mounted = it.pod.extra.as_ref().and_then(|extra| extra.mounted);
+            since.is_none_or(|since| mounted.is_none_or(|at| at < since))
+        }
         Ahead::Replacement => drain == VolumeDrain::All || it.risk.dies(),
     };
     let own = found.uses.iter().filter(|it| it.pod.meta.uid == pod.meta.uid).filter(counts);

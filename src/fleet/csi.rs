@@ -13,7 +13,7 @@ use crate::api::{ComponentKey, ObjectKey, Uid, Version, component::CsiNodePlugin
 pub struct CsiView {
     pub plugin: CsiNodePlugin,
     pub set: Option<PluginSet>,
-    /// The current revision, as pods carry it in `controller-revision-hash`.
+    /// The current revision, as pods carry it in `controller-revision-hash`; the word of a remount.
     pub current: Option<Version>,
     /// Since when it exists. A revision that was rolled back to is older than that.
     pub current_since: Option<Timestamp>,
@@ -34,6 +34,9 @@ pub struct PluginSet {
 
 impl CsiView {
     pub fn is_current(&self, pod: &PodRecord) -> bool {
+        if self.plugin.remount.is_some() {
+            return true;
+        }
         revision_of(pod).is_some_and(|hash| self.equal.iter().any(|equal| *equal.as_str() == **hash))
     }
 
@@ -88,6 +91,11 @@ pub fn build<'r>(
     view.set = Some(PluginSet { key: set.key.clone(), uid: set.meta.uid.clone(), template: template.clone() });
     if set.meta.deletion.is_some() {
         refusals.push(format!("DaemonSet {} is being deleted: its controller makes no pod any more", set.key));
+    }
+    if let Some(word) = &plugin.remount {
+        // No pod is replaced, so neither the strategy nor the revision matters.
+        (view.current, view.known) = (Some(Version::from(word.as_str())), vec![Version::from(word.as_str())]);
+        return (view, refusals);
     }
     if !set.on_delete {
         refusals.push(not_on_delete(set, template, view.driver_type()));

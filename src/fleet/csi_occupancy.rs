@@ -45,7 +45,12 @@ impl NodeFacts {
         let live = || pods.iter().filter(|pod| pod.meta.deletion.is_none() && !pod.phase.is_terminal());
         // While an old one is there, or none, every mount is about to die or has died.
         let replaced = live().next().is_some() && pods.iter().all(|pod| csi.is_current(pod) || pod.phase.is_terminal());
-        let ahead = if replaced { Ahead::Repair } else { Ahead::Replacement };
+        let remounted = csi.plugin.remount.as_ref().map(|word| is_remounted(handoff.as_deref(), word));
+        let ahead = match remounted {
+            Some(false) => Ahead::Remount { since: remount_began(handoff.as_deref()) },
+            _ if replaced => Ahead::Repair,
+            _ => Ahead::Replacement,
+        };
         let began = live().filter_map(|pod| volumes::began(pod)).max();
         let attachments: Vec<Arc<AttachmentRecord>> =
             self.attachments.iter().filter(|it| it.node == self.name && *it.attacher == *csi.plugin.driver).cloned().collect();
@@ -85,9 +90,11 @@ impl NodeFacts {
             handoff,
             csi: Some(Box::new(CsiOccupancy {
                 registered: self.csi_node.as_ref().is_some_and(|it| it.drivers.iter().any(|name| **name == *csi.plugin.driver)),
-                revision: (pods.iter().filter(|pod| !pod.phase.is_terminal()).min_by_key(|pod| pod.meta.created))
-                    .and_then(|pod| revision_of(pod))
-                    .map(|hash| Version::from(&**hash)),
+                revision: remounted.filter(|done| *done).and(csi.current.clone()).or_else(|| {
+                    (pods.iter().filter(|pod| !pod.phase.is_terminal()).min_by_key(|pod| pod.meta.created))
+                        .and_then(|pod| revision_of(pod))
+                        .map(|hash| Version::from(&**hash))
+                }),
                 should_run,
                 uses: found.uses,
                 restart,
@@ -110,6 +117,18 @@ impl NodeFacts {
         };
         self.unbound.iter().filter_map(one).collect()
     }
+}
+
+/// Every pod with a volume has left the node once for this word.
+fn is_remounted(handoff: Option<&HandoffRecord>, word: &str) -> bool {
+    let done = |end: &crate::api::handoff::Ended| end.phase == Phase::Done && end.target.as_deref() == Some(word);
+    handoff.is_some_and(|handoff| handoff.status.history.iter().any(done))
+}
+
+/// What was mounted since the running attempt began is mounted anew already.
+fn remount_began(handoff: Option<&HandoffRecord>) -> Option<jiff::Timestamp> {
+    let running = handoff.filter(|it| !it.status.phase.is_ended() && it.status.phase != Phase::Queued);
+    running.and_then(|it| it.status.run.as_ref()?.started_at.parse().ok())
 }
 
 /// With the policy that a running handoff began with: it ends under that one.

@@ -74,6 +74,9 @@ impl<'a> Csi<'a> {
 
     /// The node's plugin pod is of the current revision, and no other is there.
     pub fn is_current(&self) -> bool {
+        if self.view.plugin.remount.is_some() {
+            return self.here.revision == self.view.current;
+        }
         self.live().next().is_some() && self.old().next().is_none()
     }
 
@@ -264,7 +267,8 @@ fn detaching(f: &Facts<'_>, csi: Csi<'_>) -> Verdict {
         true => format!("no volume of this run is attached to {} any more", f.node.name),
         false => format!("the pods' volumes had {} to be unmounted", f.plugin_policy(csi).settle),
     };
-    let next = if csi.is_current() { Phase::Verifying } else { Phase::ReplacingPod };
+    let stays = csi.old().next().is_none();
+    let next = if stays { Phase::Verifying } else { Phase::ReplacingPod };
     enter(f, next, Evidence::Fresh, &proof)
 }
 
@@ -396,9 +400,10 @@ fn verifying(f: &Facts<'_>, csi: Csi<'_>) -> Verdict {
     }
 }
 
-/// DaemonSet pods whose mounts died with the old plugin pod.
+/// DaemonSet pods whose mounts died with the old plugin pod, or are to be mounted anew.
 fn dead_users<'a>(csi: Csi<'a>) -> impl Iterator<Item = &'a Claimant> {
-    csi.here.restart.iter().filter(move |claimant| csi.stale().any(|it| it.pod.meta.uid == claimant.pod.meta.uid))
+    let remount = csi.view.plugin.remount.is_some();
+    csi.here.restart.iter().filter(move |claimant| remount || csi.stale().any(|it| it.pod.meta.uid == claimant.pod.meta.uid))
 }
 
 /// They were not evicted, for they would have come straight back; now they come back with a living mount. One after the other.
@@ -446,7 +451,7 @@ pub(super) fn refusals(f: &Facts<'_>, csi: Csi<'_>, all: &mut Vec<Blocker>) {
     if csi.here.pods.is_empty() {
         all.push(missing(f, csi));
     } else if let Err(why) = &csi.here.should_run
-        && !csi.is_current()
+        && csi.old().next().is_some()
     {
         all.push(f.on_node(BlockerKind::PreflightRefused, not_coming_back(f, why)));
     }
@@ -523,7 +528,7 @@ pub(super) fn automatic(f: &Facts<'_>, csi: Csi<'_>) -> Option<Verdict> {
         && component.meta.deletion.is_none()
         && f.record().is_some()
         && free;
-    let needed = csi.old().next().is_some() || is_unplanned(f);
+    let needed = !csi.is_current() || is_unplanned(f);
     if !wanted {
         return None;
     }

@@ -78,7 +78,7 @@ fn of_csi(f: &Facts<'_>, csi: Csi<'_>) -> Vec<Phase> {
         cordon::is_wanted(f, &start::policy(f)) || matches!(cordon::state(f), Cordon::Ours | Cordon::Foreign { stale: true });
     let entered = |phase: &Phase| match phase {
         Phase::Cordoning => closes,
-        Phase::ReplacingPod => !csi.is_current(),
+        Phase::ReplacingPod => !csi.is_current() && csi.view.plugin.remount.is_none(),
         Phase::RestartingUsers => !csi.here.restart.is_empty(),
         _ => true,
     };
@@ -96,7 +96,7 @@ fn writes_of_csi(f: &Facts<'_>, csi: Csi<'_>) -> Vec<Write> {
         all.push(Write { phase: Phase::Cordoning, object: node.clone(), change });
     }
     let target = f.target().map(|target| target.to_string()).unwrap_or_default();
-    if !csi.is_current() {
+    if !csi.is_current() && csi.view.plugin.remount.is_none() {
         all.extend(csi.here.pods.iter().map(|pod| Write {
             phase: Phase::ReplacingPod,
             object: format!("Pod {}", pod.key),

@@ -12,7 +12,7 @@ use crate::{
         rows::{Item, Rows},
     },
     engine::picture::Picture,
-    fleet::view::{ClaimantClass, WatchState},
+    fleet::view::{ClaimantClass, ComponentView, FleetView, WatchState},
     handoff::{phases, verdict::Verdict},
 };
 
@@ -232,6 +232,7 @@ fn notes(picture: &Picture, only: Option<&ComponentKey>) -> Vec<String> {
         if component.changed_without_version {
             notes.push(format!("NodeComponent {key}: the content of its version changed under the same name and is not rolled out; name a new version"));
         }
+        notes.extend(skew(fleet, key, component));
     }
     for node in fleet.nodes.iter() {
         let garbage = node.components.values().flat_map(|occupancy| &occupancy.labels.garbage);
@@ -240,6 +241,21 @@ fn notes(picture: &Picture, only: Option<&ComponentKey>) -> Vec<String> {
         notes.extend(seen);
     }
     notes
+}
+
+/// How far a nodeplugin's nodes are from its current revision, and for how long: days of it are normal with OnDelete.
+pub(super) fn skew(fleet: &FleetView, key: &ComponentKey, component: &ComponentView) -> Option<String> {
+    let csi = component.csi.as_ref()?;
+    let current = csi.current.as_ref()?;
+    let revisions = fleet.occupancies(key).filter_map(|(_, occupancy)| occupancy.csi.as_ref()).map(|here| here.revision.as_ref());
+    let (on, all) = revisions.fold((0, 0), |(on, all), revision| (on + u32::from(revision == Some(current)), all + 1));
+    let since = csi.current_since.map(|since| format!(", current for {}", age(fleet.now.duration_since(since).as_secs())));
+    (on < all).then(|| {
+        format!(
+            "NodeComponent {key}: {on} of {all} nodes run {current}{}; nothing moves until nodes are handed over",
+            since.unwrap_or_default()
+        )
+    })
 }
 
 /// For people: components, then nodes, then notes.

@@ -288,3 +288,30 @@ fn a_server_that_does_not_answer_is_named_once_and_so_is_its_return() {
     assert_eq!(progress.news(&silent_for(20)), Vec::<String>::new(), "said once");
     assert_eq!(progress.news(&draining()), ["12:00:00 the cluster of context lab tells again what happens"]);
 }
+
+#[test]
+fn g25_skew_of_a_nodeplugin_is_a_count_with_its_age_and_no_failure() {
+    use crate::fleet::{build::*, csi::REVISION_HASH};
+    let plugin = |node: &str, hash: &str| {
+        pod(&format!("ceph/csi-{node}")).owned_by("DaemonSet", "csi").label(REVISION_HASH, hash).on(node)
+    };
+    let cephfs = component("ceph/cephfs").spec(|spec| {
+        spec.version.clear();
+        spec.kernel_module = None;
+        spec.csi_node_plugin = Some(serde_json::from_value(serde_json::json!({"driver": "cephfs.csi.ceph.com"})).unwrap());
+    });
+    let mut fleet = fleet()
+        .with(cephfs)
+        .with(nodeplugin("ceph/csi", "cephfs.csi.ceph.com", "t2"))
+        .with(revision("ceph/csi", "one", 1, "t1"))
+        .with(revision("ceph/csi", "two", 2, "t2"))
+        .with(vec![node("n1"), node("n2")])
+        .with(vec![plugin("n1", "one"), plugin("n2", "two")]);
+    let view = fleet.project(at(3 * 86_400));
+    let key = key("ceph/cephfs");
+    let told = super::status::skew(&view, &key, &view.components[&key]).unwrap();
+    assert!(told.contains("1 of 2 nodes run two, current for 3d"), "{told}");
+    fleet.put(plugin("n1", "two"));
+    let view = fleet.project(at(3 * 86_400));
+    assert_eq!(super::status::skew(&view, &key, &view.components[&key]), None);
+}

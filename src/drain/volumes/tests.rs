@@ -18,6 +18,7 @@ fn csi(driver: &str) -> CsiView {
             drain: VolumeDrain::AtRisk,
             at_risk_attributes: BTreeMap::new(),
             settle: Duration::from_secs(15),
+            remount: None,
         },
         set: Some(PluginSet {
             key: key("ns/plugin"),

@@ -26,6 +26,7 @@ fn plugin() -> CsiNodePlugin {
         drain: VolumeDrain::AtRisk,
         at_risk_attributes: Default::default(),
         settle: Duration::from_secs(15),
+        remount: None,
     }
 }
 
@@ -419,4 +420,31 @@ fn g23_current_is_the_revision_whose_data_is_the_template_whatever_its_number() 
     let csi = view.components[&key(KEY)].csi.clone().unwrap();
     assert_eq!(csi.current.as_ref().map(Version::as_str), Some("old"));
     assert!(csi.equal.contains(&"copy".into()), "a copy of the same template is up to date too");
+}
+
+#[test]
+fn a_remount_moves_every_user_once_and_replaces_nothing() {
+    let remount = |phase: Phase| {
+        let policy = CsiNodePlugin { remount: Some("keys-1".into()), ..plugin() };
+        let component = csi_component(|_| {}).spec(|spec| spec.csi_node_plugin = Some(policy.clone()));
+        let mut run = run("keys-1");
+        run.policy.csi_node_plugin = Some(policy);
+        let volumes = vec!["handle-pv-a".to_owned(), "pv-a".to_owned()];
+        let handoff = in_phase(phase).to("keys-1").status(|status| (status.run, status.volumes) = (Some(run), volumes));
+        // Whatever the strategy: no pod is replaced.
+        let set = nodeplugin(SET, DRIVER, "template-new").but(|it| it.on_delete = false);
+        running(phase).with(component).with(set).with(handoff)
+    };
+    let kernel = |fleet: FleetBuilder| {
+        fleet.with(app("a")).with(volume_claim("shop/a").to_volume("pv-a")).with(volume("pv-a", DRIVER, "shop/a"))
+    };
+    match acts(kernel(remount(Phase::Draining))) {
+        Op::Evict { pods, .. } => assert_eq!(pods.len(), 1, "a kernel mount is mounted anew too"),
+        other => panic!("{other:?}"),
+    }
+    // Mounted since the attempt began at 100.
+    let anew =
+        kernel(remount(Phase::Draining)).with(app("a").but(|pod| pod.extra.get_or_insert_default().mounted = Some(at(101))));
+    enters(anew, Phase::Detaching);
+    enters(remount(Phase::Detaching), Phase::Verifying);
 }
