@@ -1,5 +1,5 @@
 //! lockkeeper upgrades what is coupled to a node's kernel or hardware, node by node.
-//! This file is the table of contents: `fleet`, `handoff` and `drain` are pure; `cluster` is the rim; `engine` joins them.
+//! This file is the table of contents: `fleet`, `handoff`, `drain` and `kmm` are pure; `cluster` is the rim; `engine` joins them.
 
 pub mod api;
 pub mod cli;
@@ -9,4 +9,5 @@ pub mod drain;
 pub mod engine;
 pub mod fleet;
 pub mod handoff;
+pub mod kmm;
 pub mod sim;

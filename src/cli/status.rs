@@ -10,8 +10,13 @@ use super::{
     pictures::Pictures,
     render::{self, status as shown},
     session,
+    text::plain,
 };
-use crate::{api::ComponentKey, engine::picture::Picture};
+use crate::{
+    api::ComponentKey,
+    cluster::{Cluster, kmm},
+    engine::picture::Picture,
+};
 
 #[derive(Debug, Clone, Args)]
 pub struct Status {
@@ -38,25 +43,67 @@ pub enum Format {
 pub async fn run(status: Status, global: &Global) -> Result<Exit, Failure> {
     let mut session = session::open(global, session::Need::Read).await?;
     let only = status.component.as_ref().map(|name| name.key(global, &session.namespace));
-    let picture = session.complete(Duration::from_secs(status.timeout)).await?;
+    // Once: a watch follows lockkeeper's own.
+    let kmm = if only.is_none() && !status.watch { Kmm::read(&session.cluster).await } else { Kmm::default() };
+    let picture = match session.complete(Duration::from_secs(status.timeout)).await {
+        Ok(picture) => picture,
+        // Without lockkeeper's own objects there is still that to be shown.
+        Err(failure) => return kmm.alone(status.output, failure),
+    };
     if let Some(only) = only.as_ref().filter(|only| !picture.fleet.components.contains_key(only)) {
         return Err(session::no_component(&picture, only));
     }
     let mut out = Out::stdout();
     if !status.watch {
-        out.text(&whole(&picture, only.as_ref(), status.output)?)?;
+        let mut report = shown::report(&picture, only.as_ref());
+        kmm.beside(&mut report);
+        out.text(&whole(&report, status.output)?)?;
         return Ok(Exit::Done);
     }
     watch(&status, only.as_ref(), picture, &mut session.pictures, &mut out).await
 }
 
-fn whole(picture: &Picture, only: Option<&ComponentKey>, format: Format) -> Result<String, Failure> {
-    let report = shown::report(picture, only);
+fn whole(report: &shown::Report, format: Format) -> Result<String, Failure> {
     match format {
-        Format::Table => Ok(shown::table(&report, false)),
-        Format::Wide => Ok(shown::table(&report, true)),
-        Format::Json => render::json(&report),
-        Format::Yaml => render::yaml(&report),
+        Format::Table => Ok(shown::table(report, false)),
+        Format::Wide => Ok(shown::table(report, true)),
+        Format::Json => render::json(report),
+        Format::Yaml => render::yaml(report),
+    }
+}
+
+/// What there is of KMM, and why it could not be read.
+#[derive(Default)]
+struct Kmm {
+    report: Option<render::kmm::Report>,
+    failure: Option<String>,
+}
+
+impl Kmm {
+    async fn read(cluster: &Cluster) -> Self {
+        match kmm::read(cluster).await {
+            Ok(read) => Self { report: read.as_ref().map(render::kmm::report), failure: None },
+            // Those who may not read it did not ask for it.
+            Err(kmm::KmmError::Call(error)) if error.is_forbidden() => Self::default(),
+            Err(error) => Self { report: None, failure: Some(format!("KMM cannot be seen: {error}")) },
+        }
+    }
+
+    fn beside(self, report: &mut shown::Report) {
+        report.kmm = self.report;
+        report.notes.extend(self.failure);
+    }
+
+    /// On a cluster that shows nothing else.
+    fn alone(self, format: Format, failure: Failure) -> Result<Exit, Failure> {
+        let Some(report) = self.report else { return Err(failure) };
+        let text = match format {
+            Format::Table | Format::Wide => format!("{}\nnote: {}\n", render::kmm::table(&report), plain(&failure.to_string())),
+            Format::Json => render::json(&serde_json::json!({"kmm": report, "notes": [failure.to_string()]}))?,
+            Format::Yaml => render::yaml(&serde_json::json!({"kmm": report, "notes": [failure.to_string()]}))?,
+        };
+        Out::stdout().text(&text)?;
+        Ok(Exit::Done)
     }
 }
 

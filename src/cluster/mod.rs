@@ -15,6 +15,7 @@ mod evicted;
 pub mod fresh;
 mod handle;
 pub mod kinds;
+pub mod kmm;
 mod kubectl;
 pub mod lease;
 pub mod read_only;

@@ -1,5 +1,6 @@
 //! Pictures as text, JSON and YAML. Pure: what is shown was decided elsewhere.
 
+pub mod kmm;
 pub mod plan;
 pub mod progress;
 #[cfg(test)]

@@ -30,6 +30,9 @@ pub struct Report {
     pub nodes: Vec<Node>,
     /// What is wrong or missing, as sentences.
     pub notes: Vec<String>,
+    /// Absent: the cluster has no KMM, or it was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kmm: Option<super::kmm::Report>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -143,6 +146,7 @@ pub fn report(picture: &Picture, only: Option<&ComponentKey>) -> Report {
         components: components(picture, &rows, only),
         nodes: nodes.collect(),
         notes: notes(picture, only),
+        kmm: None,
     }
 }
 
@@ -277,6 +281,9 @@ pub fn table(report: &Report, wide: bool) -> String {
     }
     for note in &report.notes {
         text.push_str(&format!("note: {}\n", plain(note)));
+    }
+    if let Some(kmm) = &report.kmm {
+        text.push_str(&format!("\n{}", super::kmm::table(kmm)));
     }
     text
 }

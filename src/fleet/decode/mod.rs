@@ -12,7 +12,7 @@ mod pod;
 pub mod quantity;
 mod small;
 mod template;
-mod text;
+pub(crate) mod text;
 mod volumes;
 
 use std::sync::Arc;

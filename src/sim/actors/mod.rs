@@ -11,6 +11,7 @@ mod daemonset;
 mod disruption;
 mod garbage;
 pub mod informer;
+pub mod kmm;
 pub mod kubelet;
 mod node_lifecycle;
 pub mod quantity;

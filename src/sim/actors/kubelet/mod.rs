@@ -365,6 +365,13 @@ impl Kubelets {
         });
     }
 
+    /// The kernel that the machine boots into next.
+    pub fn set_kernel_version(&self, node: &str, version: &str) {
+        if let Some(machine) = lock(&self.0.machines).get_mut(node) {
+            machine.spec.kernel_version = version.to_owned();
+        }
+    }
+
     /// The state of a machine's kernel now.
     #[must_use]
     pub fn kernel(&self, node: &str) -> Option<Snapshot> {

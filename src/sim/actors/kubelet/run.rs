@@ -235,8 +235,10 @@ impl Run {
                 Stage::Stopping(until) if until <= context.at => {
                     context.kernel.end(&self.pod.uid, context.now);
                     let started = self.started.unwrap_or(context.now);
-                    self.last_exit =
-                        Some(Exit { code: 0, reason: "Completed", message: String::new(), started, finished: context.now });
+                    // A service ends well on SIGTERM; one that had work to do has not done it.
+                    let unfinished = self.behaviour.part == Part::Unload || self.behaviour.exit_after.is_some();
+                    let (code, reason) = if unfinished { (143, "Error") } else { (0, "Completed") };
+                    self.last_exit = Some(Exit { code, reason, message: String::new(), started, finished: context.now });
                     Stage::Ended
                 }
                 Stage::Stopping(until) => {

@@ -1,0 +1,5 @@
+//! The simulated operator against the recorded one: each story played again, and what was written compared.
+
+mod stage;
+mod stories;
+mod told;
