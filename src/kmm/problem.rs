@@ -42,6 +42,8 @@ pub enum Problem {
     ImageMissing { image: String, pull: Option<Str> },
     /// No kernel mapping fits.
     NoKernelMapping { kernel: Str },
+    /// The node runs another kernel than KMM's entry for it, and is not at the Module's version: it keeps the old kernel's image.
+    OldKernelKept { entry: Str, kernel: Str },
     /// The label names a version that nothing in the cluster knows.
     UnknownVersion { label: Str, module: Option<Str> },
     /// The node wants a version that the Module has left behind, and has lost it: KMM cannot load it again.
@@ -133,6 +135,7 @@ impl Problem {
             Self::LoadCutOff => "LoadCutOff",
             Self::ImageMissing { .. } => "ImageMissing",
             Self::NoKernelMapping { .. } => "NoKernelMapping",
+            Self::OldKernelKept { .. } => "OldKernelKept",
             Self::UnknownVersion { .. } => "UnknownVersion",
             Self::OldVersionLost { .. } => "OldVersionLost",
             Self::OldVersionExposed { .. } => "OldVersionExposed",
@@ -217,6 +220,9 @@ impl Problem {
                 pull.as_ref().map_or_else(String::new, |reason| format!(" (its pull pod: {reason})"))
             ),
             Self::NoKernelMapping { kernel } => format!("no kernel mapping of the Module fits kernel {kernel}: KMM keeps the module off this node"),
+            Self::OldKernelKept { entry, kernel } => format!(
+                "the node runs kernel {kernel}, and KMM keeps the image for {entry} here: only nodes at the Module's version get a new one"
+            ),
             Self::UnknownVersion { label, module } => match module {
                 Some(module) => format!("the node wants {label}, which nothing knows (the Module is at {module}): KMM leaves the node empty, without a message"),
                 None => format!("the node wants {label}, and the Module has no version"),
@@ -338,6 +344,9 @@ impl Problem {
                 "# push the image: KMM goes on by itself within a second of the pull".to_owned(),
             ],
             Self::NoKernelMapping { .. } => vec!["# add a mapping that fits to kernelMappings:".to_owned(), place.edit()],
+            Self::OldKernelKept { .. } => vec![
+                "# hand the node over to the Module's version, or boot the old kernel; to go back, put the old version into the Module".to_owned(),
+            ],
             Self::UnknownVersion { label, .. } => {
                 let mut lines: Vec<String> = version.map(|version| place.set_label(version)).into_iter().collect();
                 lines.push(format!("# or, if {label} is an older version that nothing remembers: put it and its image back into the Module"));

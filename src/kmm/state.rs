@@ -428,6 +428,11 @@ impl View<'_> {
             }
             None => {}
         }
+        if let Some(wanted) =
+            self.wanted.filter(|wanted| *wanted.kernel != *self.facts.node.kernel.trim_end_matches('+') && !meant)
+        {
+            found.push(Problem::OldKernelKept { entry: wanted.kernel.clone(), kernel: self.facts.node.kernel.clone() });
+        }
         if let (Some(wanted), Some(recorded)) = (self.wanted, self.recorded)
             && wanted.version == recorded.version
             && wanted.image != recorded.image

@@ -377,6 +377,19 @@ fn a_reboot_is_seen_by_the_boot_id_alone() {
 }
 
 #[test]
+fn a_new_kernel_under_an_old_version_keeps_the_old_image() {
+    let mut world = tolerant("2.0");
+    absent(&world, "OldKernelKept");
+    world.kernel("node-a", "6.2.0-test");
+    assert!(
+        problem(&world, "OldKernelKept").0.contains("the node runs kernel 6.2.0-test, and KMM keeps the image for 6.1.0-test")
+    );
+    let mut world = tolerant("1.0");
+    world.kernel("node-a", "6.2.0-test");
+    absent(&world, "OldKernelKept");
+}
+
+#[test]
 fn names_that_kmm_confuses_are_named() {
     let mut kmm = tolerant("1.0").kmm();
     let node = tolerant("1.0").node_record("node-a").expect("node-a");
