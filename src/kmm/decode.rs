@@ -470,7 +470,7 @@ impl Decoded for PodRecord {
         let module = raw.metadata.module()?;
         let containers = || raw.status.init_container_statuses.iter().chain(raw.status.container_statuses.iter());
         let image = raw.spec.containers.first().and_then(|container| filled(&container.image));
-        let waiting = containers().filter_map(|it| it.state.waiting.as_ref()).map(|it| &*it.reason);
+        let mut waiting = containers().filter_map(|it| it.state.waiting.as_ref()).map(|it| &*it.reason);
         let failed = containers()
             .flat_map(|it| [&it.state.terminated, &it.last_state.terminated])
             .flatten()
@@ -493,10 +493,7 @@ impl Decoded for PodRecord {
             deleting: !raw.metadata.deletion_timestamp.is_empty(),
             created: timestamp(&raw.metadata.creation_timestamp),
             restarts: containers().filter_map(|it| it.restart_count).max().unwrap_or(0),
-            waiting: waiting
-                .filter(|reason| !matches!(*reason, "" | "ContainerCreating" | "PodInitializing"))
-                .next()
-                .map(Str::from),
+            waiting: waiting.find(|reason| !matches!(*reason, "" | "ContainerCreating" | "PodInitializing")).map(Str::from),
             failed: failed.map(|it| (it.exit_code.unwrap_or_default(), Str::from(&*it.reason))),
         })
     }
