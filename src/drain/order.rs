@@ -244,11 +244,7 @@ fn stand<'a>(drain: &Drain<'a>, claimant: &Claimant) -> Stand<'a> {
         return Stand::Aside;
     }
     let attempt = drain.memory.get(&pod.meta.uid);
-    if pod.meta.deletion.is_some()
-        || claimant.class == ClaimantClass::Terminating
-        || attempt.is_some_and(|it| it.outcome.is_settled())
-        || was_evicted(drain, &pod.meta.uid)
-    {
+    if pod.meta.deletion.is_some() || attempt.is_some_and(|it| it.outcome.is_settled()) || was_evicted(drain, &pod.meta.uid) {
         return Stand::Going;
     }
     if let Some(stand) = kept(drain, claimant) {
@@ -290,7 +286,7 @@ fn stand<'a>(drain: &Drain<'a>, claimant: &Claimant) -> Stand<'a> {
 /// Those that no eviction may touch, or none without consent.
 fn kept(drain: &Drain<'_>, claimant: &Claimant) -> Option<Stand<'static>> {
     let pod = &*claimant.pod;
-    if pod.flags.mirror || claimant.class == ClaimantClass::Mirror {
+    if claimant.class == ClaimantClass::Mirror {
         return Some(Stand::Stays(BlockerKind::MirrorPod));
     }
     if matches!(claimant.why, ClaimReason::UnresolvedVolume { .. }) {

@@ -505,7 +505,7 @@ pub fn is_handing_over(f: &Facts<'_>) -> bool {
         Phase::Held => status.resume_at.is_some_and(|next| next > Phase::Draining && next <= Phase::StartingPlugin),
         phase => between(phase) && !f.is_giving_back(),
     });
-    own && f.handoff().is_some() || f.others.iter().any(|other| between(other.phase))
+    own || f.others.iter().any(|other| between(other.phase))
 }
 
 /// The plugin pod is not there or not Ready.

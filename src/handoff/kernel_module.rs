@@ -222,11 +222,8 @@ fn stopping_plugin(f: &Facts<'_>) -> Verdict {
         return verdict;
     }
     // A person's label is a person's order: it stays.
-    let order = if f.is_by_label() {
-        Order { stopped: None, ..Order::label(f) }
-    } else {
-        Order { desired: None, moves: Some(DesiredBy::Removed), stopped: None }
-    };
+    let order =
+        if f.is_by_label() { Order::label(f) } else { Order { desired: None, moves: Some(DesiredBy::Removed), stopped: None } };
     match interlock::step(f, &order) {
         Some(step) if step.rule <= Rule::PluginGone => effect(f, step.effect),
         _ if order.moves.is_some() && f.desired().is_some() => {
@@ -253,7 +250,7 @@ fn unloading(f: &Facts<'_>) -> Verdict {
     if !waits_for_reboot && let Some(verdict) = evictions(f) {
         return verdict;
     }
-    let order = Order { stopped: None, ..Order::label(f) };
+    let order = Order::label(f);
     match interlock::step(f, &order) {
         Some(Step { rule: Rule::ModuleOut, effect: Effect::Wait { blockers, .. } })
             if !waits_for_reboot && blockers.iter().any(|blocker| blocker.kind == BlockerKind::RebootRequired) =>

@@ -1,6 +1,11 @@
-//! Planted mistakes (`tests/mutants/*.patch`) stay in step with the code: each still applies. Whether each is caught is `tests/mutants.sh`'s to say.
+//! Planted mistakes (`tests/mutants/*.patch`) stay in step with the code: each still applies, tells its story, and is in the table of what
+//! caught it. Whether each is caught is `tests/mutants.sh`'s to say.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -81,4 +86,25 @@ fn planted_mistakes_still_apply() {
         "make these patches anew, so that they plant the same mistake in today's code:\n{}",
         stale.join("\n")
     );
+}
+
+#[test]
+fn each_planted_mistake_says_what_goes_wrong_and_what_caught_it() {
+    let table = fs::read_to_string(root().join("tests/mutants/README.md")).unwrap();
+    let rows: BTreeMap<&str, Vec<&str>> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|line| line.split_once("` | "))
+        .filter(|(name, _)| !name.contains('/'))
+        .map(|(name, rest)| (name, rest.trim_end_matches('|').split('|').map(str::trim).collect()))
+        .collect();
+    let patches = patches();
+    for (name, text) in &patches {
+        let head: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
+        assert!(head.len() >= 2 && head[0] == format!("# {name}"), "{name}.patch begins with its name and its story");
+        let row = rows.get(&**name).unwrap_or_else(|| panic!("{name} is not in tests/mutants/README.md"));
+        assert!(row.len() >= 3 && row[1..].iter().any(|by| !by.is_empty()), "{name}: nothing is said to catch it: {row:?}");
+    }
+    let gone: BTreeSet<&str> = rows.into_keys().filter(|name| !patches.contains_key(*name)).collect();
+    assert!(gone.is_empty(), "in tests/mutants/README.md without a patch: {gone:?}");
 }

@@ -1,23 +1,30 @@
 #!/usr/bin/env bash
 # Draws N of the mutants that cargo-mutants knows of the protocol's own code (src/handoff, src/drain), by a seed, and tries each with the unit
-# tests of those two folders. `tests/mutants/sample.sh [SEED] [N]`; SURVIVORS.md says what a survivor of the last draw means.
-# It changes files in place: run it in a copy of the tree. The same seed draws the same mutants of the same source.
+# tests of those two folders, then, if these let it pass, with the model check: `tests/mutants/sample.sh [SEED] [N]`. README.md says what a
+# survivor of the last draw means. All are built at once (together.py); a mutant that does not compile is left out, and said. The same seed
+# draws the same mutants of the same source.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-seed=${1:-2026} count=${2:-210}
-out=${OUT:-target/mutants-$seed}
+# shellcheck source=tests/mutants/small.sh
+source tests/mutants/small.sh
+seed=${1:-1130} count=${2:-290}
 command -v cargo-mutants >/dev/null || cargo install --locked cargo-mutants
-mkdir -p "$out"
 scope=(--no-config -f 'src/handoff/**/*.rs' -f 'src/drain/**/*.rs' -e 'src/handoff/tests/**' -e 'src/drain/testing.rs')
-cargo mutants --list "${scope[@]}" | LC_ALL=C sort >"$out/all"
-# A stream of bytes that only the seed decides.
-bytes() { local n=0; while :; do printf '%s %s' "$seed" "$n" | sha256sum; n=$((n + 1)); done; }
-shuf -n "$count" --random-source=<(bytes) "$out/all" | LC_ALL=C sort >"$out/drawn"
-echo "seed $seed: $(wc -l <"$out/drawn") of $(wc -l <"$out/all") mutants"
-{
-    echo 'examine_re = ['
-    sed -e 's/[][().*+?^$|{}\\]/\\&/g' -e "s/.*/'''^&\$''',/" "$out/drawn"
-    echo ']'
-} >"$out/config.toml"
-nice -n "${NICE:-15}" cargo mutants --in-place --baseline=skip --timeout 120 --config "$out/config.toml" --output "$out" \
-    "${scope[@]:1}" --cargo-arg=--lib -- -- handoff drain
+cargo mutants --list "${scope[@]}" | LC_ALL=C sort >"$scratch/all"
+cargo mutants --list --json "${scope[@]}" >"$scratch/all.json"
+# A stream of bytes that only the seed decides; it ends when nobody reads it any more.
+bytes() { local n=0; while printf '%s %s' "$seed" "$n" | sha256sum 2>/dev/null; do n=$((n + 1)); done; }
+shuf -n "$count" --random-source=<(bytes) "$scratch/all" | LC_ALL=C sort >"$scratch/drawn"
+echo "seed $seed: $(wc -l <"$scratch/drawn") of $(wc -l <"$scratch/all") mutants"
+left_out=
+while :; do
+    small
+    tests/mutants/together.py "$scratch/small" "$scratch/list" --drawn "$scratch/all.json" "$scratch/drawn" --left-out "$left_out"
+    build && break
+    more=$(tests/mutants/together.py "$scratch/small" "$scratch/list" --broken "$scratch/build.log")
+    [[ -n $more ]] || { cat "$scratch/build.log"; exit 1; }
+    echo "do not compile: $more"
+    left_out+=${left_out:+,}$more
+done
+echo "$(wc -l <"$scratch/list") compile"
+tests/mutants/run.py "$scratch/list" unit="$unit:handoff:drain" model="$model:holds"

@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
-"""All drawn mutants of cargo-mutants in one build: each mutated function keeps its own body, and has one beside it per mutant, chosen by
-LOCKKEEPER_MUTANT when it runs. What `sample.sh` does in hours of building takes minutes.
+"""All mutants in one build: each function that one of them changes keeps its own body, and has one beside it per mutant, chosen by
+LOCKKEEPER_MUTANT when it runs. What takes hours with a build each takes minutes.
 
-together.py TREE ALL.json DRAWN OUT [NUMBERS]: changes TREE in place; OUT lists `number<TAB>name`. Mutants that cannot live beside the original
-(a const function, an opaque return type) are left out and said; so are NUMBERS, of mutants that do not compile.
+together.py TREE LIST --patches FOLDER             the planted mistakes of FOLDER
+together.py TREE LIST --drawn ALL.json DRAWN       the mutants of cargo-mutants that DRAWN names
+    [--left-out NUMBER,NUMBER]                     without these
+together.py TREE LIST --broken LOG                 changes nothing: the numbers of the mutants that LOG, of a build, says do not compile
+
+Changes TREE in place; LIST gets `number<TAB>name`. A patch that does not apply, or changes anything but a function's body, ends it. A drawn
+mutant that cannot live beside the original (a const function, an opaque return type) is left out and said.
 """
 
+import argparse
 import json
+import os
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 
-tree, all_json, drawn, out = sys.argv[1:5]
-left_out = set(sys.argv[5].split(",")) if len(sys.argv) > 5 else set()
-wanted = {line.rstrip("\n") for line in open(drawn)}
-mutants = [m for m in json.load(open(all_json)) if m["name"] in wanted]
-by_file = defaultdict(list)
-for number, mutant in enumerate(sorted(mutants, key=lambda m: m["name"]), 1):
-    by_file[mutant["file"]].append((number, mutant))
-
+HEAD = re.compile(r"^([ \t]*)(?:pub(?:\([^)]*\))? )?fn (\w+)", re.M)
 HOOK = """
 /// Which mutant lives; 0: none.
 pub fn mutant() -> u32 {
@@ -27,61 +31,115 @@ pub fn mutant() -> u32 {
 """
 
 
-def offsets(text):
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    return starts
+def functions(text):
+    """{(name, which of that name): (start of the body, its end)}; braces in literals are taken to be balanced."""
+    found, seen = {}, {}
+    for match in HEAD.finditer(text):
+        opening = text.find("{", match.end())
+        if opening < 0 or ";" in text[match.end() : opening].split(")")[-1]:
+            continue
+        depth, at = 0, opening
+        while at < len(text):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            at += 1
+            if depth == 0:
+                break
+        name = match.group(2)
+        seen[name] = seen.get(name, 0) + 1
+        found[(name, seen[name])] = (opening, at)
+    return found
 
 
-def place(starts, lines, at):
-    # Columns count characters from 1.
-    return starts[at["line"] - 1] + at["column"] - 1
-
-
-with open(out, "w") as listing:
-    for file, all_of in sorted(by_file.items()):
-        path = f"{tree}/{file}"
-        text = open(path).read()
-        starts = offsets(text)
-        functions = defaultdict(list)
-        for number, mutant in all_of:
-            span = mutant["function"]["span"]
-            functions[(place(starts, text, span["start"]), place(starts, text, span["end"]))].append((number, mutant))
-        for (begin, end), of in sorted(functions.items(), reverse=True):
-            item = text[begin:end]
-            sign = item.find("fn " + of[0][1]["function"]["function_name"].split("::")[-1].split(">")[-1].strip())
-            sign = max(sign, 0)
-            opening = item.index("{", sign)
-            head, body = item[:opening], item[opening:]
-            if "const fn" in head or "-> impl" in head:
-                for _, mutant in of:
-                    print("left out:", mutant["name"])
+def planted(tree, folder, arms):
+    names = sorted(name[:-6] for name in os.listdir(folder) if name.endswith(".patch"))
+    stale = []
+    for number, name in enumerate(names, 1):
+        patch = os.path.abspath(f"{folder}/{name}.patch")
+        with tempfile.TemporaryDirectory() as scratch:
+            shutil.copytree(f"{tree}/src", f"{scratch}/src")
+            if subprocess.run(["patch", "-p1", "-s", "-f", "-d", scratch, "-i", patch]).returncode:
+                stale.append(f"{name} does not apply")
                 continue
-            arms = []
-            for number, mutant in of:
-                if str(number) in left_out:
-                    continue
-                cut = mutant["span"]
-                first = place(starts, text, cut["start"]) - begin - opening
-                last = place(starts, text, cut["end"]) - begin - opening
-                if first < 0 or last > len(body):
-                    print("left out:", mutant["name"])
-                    continue
-                changed = body[:first] + mutant["replacement"] + body[last:]
-                if first == 0 and not changed.startswith("{"):
-                    changed = "{" + changed + "}"
-                # The body's own text starts a block.
-                if not changed.lstrip().startswith("{"):
-                    changed = "{" + changed + "}"
-                arms.append(f"/*M{number}*/ {number} => {changed}\n")
-                listing.write(f"{number}\t{mutant['name']}\n")
-            if arms:
-                item = head + "{ match crate::mutant() {\n" + "".join(arms) + "/*M0*/ _ => " + body + "\n} }"
-                text = text[:begin] + item + text[end:]
-        open(path, "w").write(text)
+            for file in sorted(set(re.findall(r"^\+\+\+ b/(\S+)", open(patch).read(), re.M))):
+                old, new = open(f"{tree}/{file}").read(), open(f"{scratch}/{file}").read()
+                before, after = functions(old), functions(new)
+                put = old
+                for key, (start, end) in sorted(before.items(), key=lambda it: -it[1][0]):
+                    body = new[slice(*after[key])] if key in after else None
+                    if body is not None and body != old[start:end]:
+                        arms[file][(start, end)].append((number, body))
+                        put = put[:start] + body + put[end:]
+                if put != new:
+                    stale.append(f"{name} changes more of {file} than bodies of functions")
+    if stale:
+        sys.exit("\n".join(stale))
+    return dict(enumerate(names, 1))
 
-lib = f"{tree}/src/lib.rs"
-text = open(lib).read()
-if "pub fn mutant()" not in text:
-    open(lib, "w").write(text + HOOK)
+
+def drawn(tree, all_json, wanted, left_out, arms):
+    wanted = {line.rstrip("\n") for line in open(wanted)}
+    mutants = sorted((it for it in json.load(open(all_json)) if it["name"] in wanted), key=lambda it: it["name"])
+    names = {}
+    for number, mutant in enumerate(mutants, 1):
+        if number in left_out:
+            continue
+        file = mutant["file"]
+        text = open(f"{tree}/{file}").read()
+        starts = [0]
+        for line in text.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line))
+        # Columns count characters from 1.
+        place = lambda at: starts[at["line"] - 1] + at["column"] - 1
+        begin, end = (place(mutant["function"]["span"][side]) for side in ("start", "end"))
+        first, last = (place(mutant["span"][side]) for side in ("start", "end"))
+        name = mutant["function"]["function_name"].split("::")[-1].split(">")[-1].strip()
+        opening = text.index("{", max(text.find(f"fn {name}", begin, end), begin))
+        head = text[begin:opening]
+        if "const fn" in head or "-> impl" in head or first < opening or last > end:
+            print(f"left out: {number} {mutant['name']}")
+            continue
+        body = text[opening:first] + mutant["replacement"] + text[last:end]
+        if first == opening and not mutant["replacement"].startswith("{") or not body.lstrip().startswith("{"):
+            body = "{" + body + "}"
+        arms[file][(opening, end)].append((number, body))
+        names[number] = mutant["name"]
+    return names
+
+
+def broken(tree, log):
+    """Which arm each error of the compiler stands in."""
+    numbers = set()
+    for file, line, column in re.findall(r"^(src/\S+?):(\d+):(\d+): error", open(log).read(), re.M):
+        lines = open(f"{tree}/{file}").read().split("\n")[: int(line)]
+        lines[-1] = lines[-1][: int(column)]
+        arms = re.findall(r"/\*M(\d+)\*/", "\n".join(lines))
+        numbers.update(arms[-1:])
+    return sorted(numbers - {"0"}, key=int)
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("tree")
+parser.add_argument("listing")
+parser.add_argument("--patches")
+parser.add_argument("--drawn", nargs=2)
+parser.add_argument("--left-out", default="")
+parser.add_argument("--broken")
+given = parser.parse_args()
+if given.broken:
+    print(",".join(broken(given.tree, given.broken)))
+    sys.exit()
+arms = defaultdict(lambda: defaultdict(list))
+if given.patches:
+    names = planted(given.tree, given.patches, arms)
+else:
+    left_out = {int(number) for number in given.left_out.split(",") if number}
+    names = drawn(given.tree, *given.drawn, left_out, arms)
+for file, bodies in arms.items():
+    text = open(f"{given.tree}/{file}").read()
+    for (start, end), of in sorted(bodies.items(), reverse=True):
+        choices = "".join(f"/*M{number}*/ {number} => {body}\n" for number, body in of)
+        text = text[:start] + "{ match crate::mutant() {\n" + choices + "/*M0*/ _ => " + text[start:end] + "\n} }" + text[end:]
+    open(f"{given.tree}/{file}", "w").write(text)
+open(f"{given.tree}/src/lib.rs", "a").write(HOOK)
+open(given.listing, "w").write("".join(f"{number}\t{name}\n" for number, name in sorted(names.items())))
+print(f"{len(names)} mutants in one build")

@@ -290,6 +290,16 @@ fn a_refused_eviction_rests_and_says_what_stands_in_the_way() {
 }
 
 #[test]
+fn a_try_that_failed_for_another_reason_tells_more_than_a_budget_that_blocks_while_it_rests() {
+    let db = pod("shop/db-0");
+    let mut world = world([db.clone()]).with([budget("shop/db", 1, 1, 1)]);
+    world.memory.record(&reference(&db), Outcome::Webhook { message: "moved later".to_owned() }, at(1));
+    assert_eq!(only(waits(&world)).kind, BlockerKind::EvictionRefused);
+    world.now = world.memory.get(&db.meta.uid).and_then(|it| it.next).unwrap();
+    assert_ne!(only(waits(&world)).kind, BlockerKind::EvictionRefused, "its pause is over: the budget is what blocks");
+}
+
+#[test]
 fn throttling_holds_every_eviction_back() {
     let mut world = world([pod("shop/db-0"), pod("shop/web-0")]);
     world.memory.record(&reference(&pod("shop/db-0")), Outcome::Throttled { retry_after: Some(Duration::from_secs(40)) }, at(1));

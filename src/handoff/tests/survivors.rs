@@ -5,7 +5,7 @@ use crate::{
     api::{Phase, component::InstallMode, keys::Role},
     fleet::{build::*, records::PodPhase},
     handoff::{
-        action::{Action, Evidence, HandoffRef, NodeChange, NodePatch, Op},
+        action::{Action, Evidence, HandoffRef, NodeChange, NodePatch, Op, PodRef},
         tally::{Contribution, Kind, Standing, Tally},
         unload_pod::{Outcome, outcome},
     },
@@ -46,6 +46,15 @@ fn a_second_look_is_the_same_only_if_every_part_is() {
         assert!(!base.is_same_as(&other), "{other:?}");
     }
     assert!(!patch("n1", "u1", &[(&nonce, Some("x"))]).is_same_as(&patch("n1", "u1", &[(&nonce, None)])));
+
+    let note = |key: &str| {
+        let changes = vec![NodeChange::Annotation { key: key.into(), value: Some("x".into()) }];
+        action(Op::PatchNode(NodePatch { node: "n1".into(), uid: "u1".into(), resource_version: "1".into(), changes }))
+    };
+    assert!(note("a").is_same_as(&note("a")) && !note("a").is_same_as(&note("b")));
+    let delete = |name: &str, uid: &str| action(Op::DeletePod(PodRef::of(&pod(name).uid(uid).build())));
+    assert!(delete("a/b", "u1").is_same_as(&delete("a/b", "u1")));
+    assert!(!delete("a/b", "u1").is_same_as(&delete("a/b", "u2")) && !delete("a/b", "u1").is_same_as(&delete("a/c", "u1")));
 
     let spec = |uid: &str, version: &str, attempt: u32| {
         let record = handoff(GPU, "n1").to(version).spec(|spec| spec.attempt = attempt).build();

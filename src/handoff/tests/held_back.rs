@@ -1,0 +1,144 @@
+//! What mutants survived until these tests: what holds a node back, and what may not be touched meanwhile.
+
+use super::world::*;
+use crate::{
+    api::{Phase, component::RolloutMode, handoff::BY_INSTALL},
+    fleet::{
+        build::*,
+        records::Deletion,
+        view::{WatchHealth, WatchState},
+    },
+    handoff::{
+        action::{Evidence, Op},
+        decide::decide_fleet,
+    },
+};
+
+fn set_paused(world: &mut World, paused: bool) {
+    if let Ok(spec) = &mut world.component.spec {
+        spec.rollout.paused = paused;
+    }
+}
+
+#[test]
+fn a_component_deleted_later_is_taken_off_too() {
+    let mut world = World::new(&["n1"]);
+    world.ticks(5);
+    world.component.meta.deletion = Some(Deletion { at: at(105), grace: 0 });
+    world.until("the finalizer is off", |world| world.component.finalizers.is_empty());
+    assert_eq!(world.kernel["n1"], None);
+}
+
+#[test]
+fn a_node_is_closed_though_nobody_uses_it_where_a_reboot_or_a_selector_asks_for_that() {
+    let both = || component(GPU).version("2").made("1").made("2");
+    for component in [both().unload_by_reboot(), component(GPU).pods("shop", "uses", "gpu").version("2").made("1").made("2")] {
+        let mut world = World::with(&["n1"], component);
+        world.ask("n1", "2");
+        world.until_phase("n1", Phase::StoppingPlugin);
+        assert!(world.nodes["n1"].unschedulable);
+    }
+    let mut world = World::with(&["n1"], both());
+    world.ask("n1", "2");
+    world.until_phase("n1", Phase::StoppingPlugin);
+    assert!(!world.nodes["n1"].unschedulable);
+}
+
+#[test]
+fn what_is_waited_for_now_takes_the_place_of_what_was() {
+    let written = |world: &World| world.handoff("n1").status.blockers.iter().map(|it| it.kind.clone()).collect::<Vec<_>>();
+    let mut world = World::new(&["n1"]);
+    world.node("n1").ready = node("n1").not_ready().build().ready;
+    world.ask("n1", "2");
+    world.until("it is written down", |world| written(world) == ["NodeNotReady"]);
+    set_paused(&mut world, true);
+    world.node("n1").ready = node("n1").build().ready;
+    world.until("the other is written down", |world| written(world) == ["Paused"]);
+}
+
+#[test]
+fn a_version_whose_content_changed_under_its_name_is_refused() {
+    let component = component(GPU).version("2").made("1").made("2").made("3");
+    let mut world = World::with(&["n1"], component.rollout(|it| it.mode = RolloutMode::Manual));
+    if let Ok(spec) = &mut world.component.spec {
+        spec.version = "3".into();
+    }
+    world.ask("n1", "3");
+    world.ticks(60);
+    assert_eq!((world.phase("n1"), world.blockers("n1")), (Phase::Queued, vec!["ComponentRefused".to_owned()]));
+}
+
+#[test]
+fn a_slot_given_a_moment_before_the_pause_goes_back() {
+    let mut world = World::new(&["n1"]);
+    world.ask("n1", "2");
+    world.until("it has a slot", |world| !world.lease.slots.is_empty());
+    assert_eq!(world.phase("n1"), Phase::Queued);
+    set_paused(&mut world, true);
+    world.ticks(5);
+    assert_eq!((world.phase("n1"), world.lease.slots.len()), (Phase::Queued, 0));
+}
+
+#[test]
+fn a_takeover_writes_nothing_to_a_node_whose_handoff_is_queued() {
+    let mut world = World::new(&["n1"]);
+    world.ask("n1", "2");
+    world.until_phase("n1", Phase::Done);
+    world.until("given back", |world| world.lease.slots.is_empty() && world.mark("n1").is_none());
+    set_paused(&mut world, true);
+    world.spec("n1", |spec| (spec.version, spec.attempt) = (Some("1".into()), 2));
+    world.until_phase("n1", Phase::Queued);
+    world.context.epoch = 2;
+    for _ in 0..10 {
+        world.tick();
+        assert!(!world.acted.iter().any(|(_, action)| matches!(action.op, Op::PatchNode(_))), "{:#?}", world.log);
+    }
+}
+
+#[test]
+fn an_install_where_another_version_runs_counts_as_any_other_handoff() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.claimant("shop/train-0", "n1");
+    world.stuck.insert(key("shop/train-0"));
+    world.ask("n1", "2");
+    world.until_phase("n1", Phase::Draining);
+    world.put_handoff(handoff(GPU, "n2").to("2").spec(|spec| spec.requested_by = BY_INSTALL.to_owned()));
+    world.ticks(60);
+    assert_eq!(world.phase("n2"), Phase::Queued);
+}
+
+#[test]
+fn a_version_that_a_handoff_names_is_kept_though_no_node_has_it() {
+    let component = component(GPU).version("3").made("1").made("2").made("3");
+    let mut world = World::with(&[], component.rollout(|it| (it.keep_versions, it.paused) = (1, true)));
+    world.add_bare("n1");
+    world.ask("n1", "1");
+    world.ticks(60);
+    let left: std::collections::BTreeSet<&str> = world.sets.values().map(|set| &*set.labels["lockkeeper.dev/version"]).collect();
+    assert_eq!(left.into_iter().collect::<Vec<_>>(), ["1", "3"]);
+}
+
+#[test]
+fn nothing_is_taken_away_while_a_watch_is_broken() {
+    let mut world = World::new(&["n1"]);
+    world.claimant("shop/train-0", "n1");
+    world.ask("n1", "2");
+    world.until_phase("n1", Phase::Cordoning);
+    world.decide();
+    let mut view = (*world.view).clone();
+    let sound = decide_fleet(&view, &world.observed, &world.context, None, &Default::default());
+    assert!(sound.actions().any(|(_, action)| action.evidence != Evidence::Watched));
+    view.health = vec![WatchHealth {
+        resource: "pods".into(),
+        required: true,
+        state: WatchState::Unavailable { why: "forbidden".into() },
+        last_event: None,
+        objects: 0,
+        errors: 1,
+        undecodable: Vec::new(),
+    }]
+    .into();
+    let decisions = decide_fleet(&view, &world.observed, &world.context, None, &Default::default());
+    let acts: Vec<_> = decisions.actions().filter(|(_, action)| action.evidence != Evidence::Watched).collect();
+    assert!(acts.is_empty(), "{acts:?}");
+}
