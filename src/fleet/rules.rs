@@ -33,10 +33,27 @@ pub struct ComponentRules {
     /// Key of the ready label.
     pub ready_key: String,
     /// As the spec has it now.
-    fallback: Option<Arc<BlockRules>>,
-    versions: BTreeMap<Version, Arc<BlockRules>>,
+    fallback: Option<VersionRules>,
+    versions: BTreeMap<Version, VersionRules>,
     /// Of a csiNodePlugin.
     pub csi: Option<Arc<CsiView>>,
+}
+
+/// What makes a pod a claimant of one version.
+#[derive(Debug, Clone, PartialEq)]
+struct VersionRules {
+    /// Where it is.
+    there: Arc<BlockRules>,
+    /// Where it is to come: nothing of it has to leave the kernel, so nobody has to leave for a reboot.
+    to_come: Arc<BlockRules>,
+}
+
+impl VersionRules {
+    fn of(block: &KernelModule) -> Self {
+        let there = Arc::new(BlockRules::of(block));
+        let to_come = if there.reboot { Arc::new(BlockRules { reboot: false, ..(*there).clone() }) } else { there.clone() };
+        Self { there, to_come }
+    }
 }
 
 /// What makes a pod a claimant, by one version's block.
@@ -70,9 +87,9 @@ impl ComponentRules {
         Self {
             selector: spec.map(|spec| spec.node_selector.clone()),
             ready_key: Role::Ready.key(&view.record.key),
-            fallback: spec.and_then(|spec| Some(Arc::new(BlockRules::of(spec.kernel_module.as_ref()?)))),
+            fallback: spec.and_then(|spec| Some(VersionRules::of(spec.kernel_module.as_ref()?))),
             csi: view.csi.clone(),
-            versions: view.versions.values().map(|it| (it.version.clone(), Arc::new(BlockRules::of(&it.block)))).collect(),
+            versions: view.versions.values().map(|it| (it.version.clone(), VersionRules::of(&it.block))).collect(),
         }
     }
 
@@ -85,16 +102,14 @@ impl ComponentRules {
     pub fn blocks(&self, labels: &NodeLabels) -> Vec<&BlockRules> {
         let there = [labels.plugin.as_ref(), labels.loader.as_ref(), labels.loaded.as_ref().map(|loaded| &loaded.version)];
         let mut named: Vec<&Version> = there.into_iter().flatten().collect();
+        let known = |version: &Version| self.versions.get(version).or(self.fallback.as_ref());
         if named.is_empty() {
-            named.extend(labels.desired.as_ref());
+            let to_come = labels.desired.as_ref().and_then(known).or(self.fallback.as_ref());
+            return to_come.map(|it| &*it.to_come).into_iter().collect();
         }
         named.sort();
         named.dedup();
-        let block = |version: &Version| self.versions.get(version).or(self.fallback.as_ref());
-        let mut blocks: Vec<&Arc<BlockRules>> = named.into_iter().filter_map(block).collect();
-        if blocks.is_empty() {
-            blocks.extend(&self.fallback);
-        }
+        let mut blocks: Vec<&Arc<BlockRules>> = named.into_iter().filter_map(known).map(|it| &it.there).collect();
         blocks.dedup_by(|a, b| Arc::ptr_eq(a, b));
         blocks.into_iter().map(|block| &**block).collect()
     }

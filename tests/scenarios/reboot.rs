@@ -84,6 +84,34 @@ fn everything_drainable_leaves_and_the_new_boot_id_is_the_proof() {
     });
 }
 
+/// Only what is in the kernel needs the reboot: a version that is to come moves nobody but the users of the one that leaves.
+#[test]
+fn to_a_version_that_will_need_a_reboot_nobody_but_users_leaves() {
+    play(|| async {
+        let stage = Stage::new(74, 2).installed().await;
+        let node = stage.nodes[0].clone();
+        stage
+            .apply(&[
+                objects::deployment("ml", "user", 1, pinned(device_user("user"), &node)),
+                objects::deployment("ml", "plain", 1, pinned(objects::template("plain", None, 2), &node)),
+            ])
+            .await;
+        stage.until("both run", || running(&stage, "user") + running(&stage, "plain") == 2).await;
+        let plain = uids(&stage, "plain");
+        let (engine, trace) = (stage.engine(), Trace::of(&stage));
+        // The unload pod is no part of the new version.
+        let mut module = module("2.0");
+        module["daemonSets"]["unload"] = serde_json::Value::Null;
+        stage.spec(json!({"version": "2.0", "kernelModule": module})).await;
+        stage.ask(std::slice::from_ref(&node)).await;
+        stage.until("the new version runs", || stage.is_done(&node, "2.0") && stage.runs(&node, "2.0")).await;
+        assert_eq!(uids(&stage, "plain"), plain, "a bystander was moved");
+        assert_eq!(trace.all("evict ").len(), 1, "{:?}", trace.all("evict "));
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
 #[test]
 fn a_reboot_before_it_was_asked_for_proves_nothing() {
     play(|| async {

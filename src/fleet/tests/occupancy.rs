@@ -84,6 +84,23 @@ fn pods_of_the_component_are_told_apart_by_role_and_are_no_claimants() {
 }
 
 #[test]
+fn nobody_leaves_for_a_reboot_where_nothing_is_loaded() {
+    let view = fleet()
+        .with(component("ns/gpu").unload_by_reboot().version("2").made("2"))
+        .with(node("bare"))
+        .with(node("to-come").desired("ns/gpu", "2"))
+        .with(node("loaded").desired("ns/gpu", "2").loaded("ns/gpu", "2"))
+        .with(pod("ns/a").on("bare").owned_by("ReplicaSet", "app"))
+        .with(pod("ns/b").on("to-come").owned_by("ReplicaSet", "app"))
+        .with(pod("ns/user").on("to-come").owned_by("ReplicaSet", "app").claims(GPU, 1))
+        .with(pod("ns/c").on("loaded").owned_by("ReplicaSet", "app"))
+        .project(at(0));
+    let on = |node: &str| claimants(&occupancy(&view, node, "ns/gpu"));
+    assert!(on("bare").is_empty());
+    assert_eq!((on("to-come"), on("loaded")), (vec!["ns/user".to_owned()], vec!["ns/c".to_owned()]));
+}
+
+#[test]
 fn the_block_of_what_is_loaded_says_who_claims_it() {
     let old = component("ns/gpu").resource("vendor.com/old").made("1");
     let mut fleet = fleet().with(old).with(component("ns/gpu").resource("vendor.com/new").version("2").made("2"));

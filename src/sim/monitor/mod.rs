@@ -328,7 +328,7 @@ impl Monitor {
         let claimants: Vec<String> = self
             .world
             .pods_on(node)
-            .filter(|pod| !oracle::is_terminal(pod) && self.world.claims(pod, &self.rules).as_ref() == Some(&component))
+            .filter(|pod| !oracle::is_terminal(pod) && self.world.uses(pod, &component))
             .filter(|pod| since.is_none() || self.world.bound_at(pod) <= since)
             .map(|pod| {
                 format!("{}/{}", text(pod, "/metadata/namespace").unwrap_or("?"), text(pod, "/metadata/name").unwrap_or("?"))

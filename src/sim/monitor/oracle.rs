@@ -241,10 +241,18 @@ impl World {
             return Some(component.clone());
         }
         let own = component_of(pod);
-        rules.modules.values().find(|component| own.as_ref() != Some(component) && self.claims_of(pod, component)).cloned()
+        let by_reboot = |component: &str| {
+            self.components.get(component).and_then(|object| text(object, "/spec/kernelModule/unloadBy")) == Some("Reboot")
+        };
+        let claims = |component: &&String| by_reboot(component) || self.uses(pod, component);
+        rules.modules.values().find(|component| own.as_ref() != Some(component) && claims(component)).cloned()
     }
 
-    fn claims_of(&self, pod: &Value, component: &str) -> bool {
+    /// It would break without the component, reboot or not.
+    pub(super) fn uses(&self, pod: &Value, component: &str) -> bool {
+        if component_of(pod).as_deref() == Some(component) {
+            return false;
+        }
         let Some(devices) = self.components.get(component).and_then(|object| object.pointer("/spec/kernelModule/devices")) else {
             return false;
         };
@@ -252,10 +260,7 @@ impl World {
             let list = devices.get(key).and_then(Value::as_array);
             list.into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
         };
-        let by_reboot =
-            self.components.get(component).and_then(|object| text(object, "/spec/kernelModule/unloadBy")) == Some("Reboot");
-        by_reboot
-            || strings("resourceNames").iter().any(|resource| requests(pod, resource))
+        strings("resourceNames").iter().any(|resource| requests(pod, resource))
             || self.holds_claim(pod, &strings("draDrivers"))
             || self.is_selected_pod(pod, devices, &strings("podNamespaces"))
     }
