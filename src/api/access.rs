@@ -198,7 +198,7 @@ pub const RULES: &[Rule] = &[
         group: "coordination.k8s.io",
         resources: &["leases"],
         names: &[LEASE.1],
-        verbs: &["patch", "update"],
+        verbs: &["patch"],
         why: "Hold and renew it; admit nodes.",
     },
 ];
