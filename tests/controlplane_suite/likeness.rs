@@ -78,15 +78,19 @@ async fn the_simulated_server_is_like_a_real_one() {
     both.prepare().await;
     let by_hand = both.by_hand(&hand_written, &mut known).await;
     print("hand-written", &by_hand);
-    let count = if whole { number("LIKENESS_SEQUENCES", SEQUENCES) } else { 0 };
+    let alone = env::var("LIKENESS_DRAWN").ok().and_then(|n| n.parse::<usize>().ok());
+    let count = alone.map_or_else(|| number("LIKENESS_SEQUENCES", if whole { SEQUENCES } else { 0 }), |n| n + 1);
     let seed = number("LIKENESS_SEED", SEED);
-    let drawn = both.drawn(count, seed, &mut known).await;
+    let began = tokio::time::Instant::now();
+    let drawn = both.drawn(count, alone, seed, &mut known).await;
     print("generated", &drawn);
     unlike.extend(by_hand.unlike);
     unlike.extend(drawn.unlike);
     println!(
-        "{} hand-written, {count} generated sequences (seed {seed}), {} explained differences of {} kinds, {} unexplained",
+        "{} hand-written, {} generated sequences (seed {seed}, {:.0} s), {} explained differences of {} kinds, {} unexplained",
         hand_written.len(),
+        drawn.sequences,
+        began.elapsed().as_secs_f64(),
         known.met().values().sum::<usize>(),
         known.met().len(),
         unlike.len()

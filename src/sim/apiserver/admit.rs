@@ -12,7 +12,7 @@ use super::write::{meta_mut, meta_str};
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Drops what `omitempty` drops: nulls, empty lists, empty metadata maps, false and empty values of a few fields.
+/// What every object goes through besides the decoding of its kind: empty parts of the metadata, and all that is empty of an event, are left out.
 pub fn normalise(resource: &Resource, mut value: Value) -> Value {
     let metadata = meta_mut(&mut value);
     metadata.retain(|_, v| match v {
@@ -22,82 +22,17 @@ pub fn normalise(resource: &Resource, mut value: Value) -> Value {
         Value::String(text) => !text.is_empty(),
         _ => true,
     });
-    if resource.is_custom() {
-        return value;
-    }
-    let raw = resource.is("apps", "controllerrevisions") || resource.is("apiextensions.k8s.io", "customresourcedefinitions");
-    if raw {
-        return value;
-    }
-    if let Value::Object(fields) = &mut value {
+    if resource.plural == "events"
+        && let Value::Object(fields) = &mut value
+    {
         fields.retain(|_, v| !v.is_null());
-        for (name, field) in fields.iter_mut() {
-            if !matches!(name.as_str(), "metadata" | "data" | "parameters") {
-                drop_empty(field);
-            }
-        }
+        fields.iter_mut().filter(|(name, _)| *name != "metadata").for_each(|(_, field)| drop_empty(field));
     }
-    let drop_if = |value: &mut Value, part: &str, field: &str, unwanted: &[Value]| {
-        if let Some(Value::Object(fields)) = value.get_mut(part)
-            && fields.get(field).is_some_and(|v| unwanted.contains(v))
-        {
-            fields.remove(field);
+    if resource.is("", "nodes") {
+        let capacity = value.pointer("/status/capacity").filter(|c| c.is_object()).cloned();
+        if let (Some(capacity), Some(status)) = (capacity, value.get_mut("status").and_then(Value::as_object_mut)) {
+            status.entry("allocatable").or_insert(capacity);
         }
-    };
-    match resource.plural.as_str() {
-        "configmaps" | "secrets" => {
-            for value in value.get_mut("data").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
-                if value.is_null() {
-                    *value = "".into();
-                }
-            }
-            for field in ["data", "binaryData"] {
-                if let Some(fields) = value.as_object_mut()
-                    && fields.get(field).is_some_and(|d| d.as_object().is_some_and(Map::is_empty))
-                {
-                    fields.remove(field);
-                }
-            }
-        }
-        "poddisruptionbudgets" => {
-            part(&mut value, "spec");
-        }
-        "deployments" | "daemonsets" | "replicasets" | "statefulsets" => {
-            drop_if(&mut value, "spec", "minReadySeconds", &[json!(0)]);
-            drop_if(&mut value, "spec", "paused", &[json!(false)]);
-        }
-        "roles" | "clusterroles" => {
-            let none = value.get("rules").is_none_or(|r| r.as_array().is_some_and(Vec::is_empty));
-            if none {
-                value["rules"] = Value::Null;
-            }
-        }
-        "csinodes" => {
-            for driver in value.pointer_mut("/spec/drivers").and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Some(fields) = driver.as_object_mut() {
-                    fields.entry("topologyKeys").or_insert(Value::Null);
-                }
-            }
-        }
-        "nodes" => {
-            part(&mut value, "spec");
-            let capacity = value.pointer("/status/capacity").filter(|c| c.is_object()).cloned();
-            if let (Some(capacity), Some(status)) = (capacity, value.get_mut("status").and_then(Value::as_object_mut)) {
-                status.entry("allocatable").or_insert(capacity);
-            }
-            drop_if(&mut value, "spec", "unschedulable", &[json!(false)]);
-            drop_if(&mut value, "spec", "podCIDR", &[json!("")]);
-            drop_if(&mut value, "spec", "providerID", &[json!("")]);
-        }
-        "pods" => {
-            for field in ["nodeName", "priorityClassName", "hostname", "subdomain"] {
-                drop_if(&mut value, "spec", field, &[json!("")]);
-            }
-            for field in ["hostNetwork", "hostPID", "hostIPC"] {
-                drop_if(&mut value, "spec", field, &[json!(false)]);
-            }
-        }
-        _ => {}
     }
     value
 }
@@ -105,11 +40,7 @@ pub fn normalise(resource: &Resource, mut value: Value) -> Value {
 fn drop_empty(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, v| match v {
-                Value::Null => false,
-                Value::Array(list) => !list.is_empty() || name == "finalizers",
-                _ => true,
-            });
+            fields.retain(|_, v| !v.is_null() && v.as_array().is_none_or(|l| !l.is_empty()));
             fields.values_mut().for_each(drop_empty);
         }
         Value::Array(items) => items.iter_mut().for_each(drop_empty),
@@ -144,6 +75,20 @@ fn workload(value: &mut Value, set: &[(&str, Value)]) {
     }
 }
 
+/// The strategy of a workload, and the numbers of a rolling one.
+fn rolling(value: &mut Value, name: &str, numbers: &[(&str, Value)]) {
+    let strategy = part(value, "spec").entry(name).or_insert_with(|| json!({}));
+    let Some(strategy) = strategy.as_object_mut() else { return };
+    default(strategy, "type", || json!("RollingUpdate"));
+    if strategy.get("type") == Some(&json!("RollingUpdate"))
+        && let Some(rolling) = strategy.entry("rollingUpdate").or_insert_with(|| json!({})).as_object_mut()
+    {
+        for (name, number) in numbers {
+            default(rolling, name, || number.clone());
+        }
+    }
+}
+
 fn spec_defaults(resource: &Resource, value: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => {
@@ -166,54 +111,28 @@ fn spec_defaults(resource: &Resource, value: &mut Value) {
             if annotations.get(TEMPLATE_GENERATION).is_none() {
                 annotations[TEMPLATE_GENERATION] = "1".into();
             }
-            let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
-            workload(value, &[("updateStrategy", strategy), ("revisionHistoryLimit", json!(10))]);
-            let spec = part(value, "spec");
-            if let Some(strategy) = spec.get_mut("updateStrategy").and_then(Value::as_object_mut) {
-                default(strategy, "type", || json!("RollingUpdate"));
-                if strategy.get("type") == Some(&json!("RollingUpdate")) {
-                    default(strategy, "rollingUpdate", || json!({}));
-                    if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
-                        default(rolling, "maxSurge", || json!(0));
-                        default(rolling, "maxUnavailable", || json!(1));
-                    }
-                }
-            }
+            workload(value, &[("revisionHistoryLimit", json!(10))]);
+            rolling(value, "updateStrategy", &[("maxSurge", json!(0)), ("maxUnavailable", json!(1))]);
         }
         ("apps", "deployments") => {
-            let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}});
-            workload(
-                value,
-                &[
-                    ("strategy", strategy),
-                    ("revisionHistoryLimit", json!(10)),
-                    ("progressDeadlineSeconds", json!(600)),
-                    ("replicas", json!(1)),
-                ],
-            );
-            if let Some(strategy) = part(value, "spec").get_mut("strategy").and_then(Value::as_object_mut) {
-                default(strategy, "type", || json!("RollingUpdate"));
-                if strategy.get("type") == Some(&json!("RollingUpdate")) {
-                    default(strategy, "rollingUpdate", || json!({}));
-                    if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
-                        default(rolling, "maxSurge", || json!("25%"));
-                        default(rolling, "maxUnavailable", || json!("25%"));
-                    }
-                }
-            }
+            let numbers = [("revisionHistoryLimit", json!(10)), ("progressDeadlineSeconds", json!(600)), ("replicas", json!(1))];
+            workload(value, &numbers);
+            rolling(value, "strategy", &[("maxSurge", json!("25%")), ("maxUnavailable", json!("25%"))]);
         }
         ("apiextensions.k8s.io", "customresourcedefinitions") => super::crd::defaults(value),
         ("apps", "replicasets") => workload(value, &[("replicas", json!(1))]),
-        ("apps", "statefulsets") => workload(
-            value,
-            &[
-                ("replicas", json!(1)),
-                ("podManagementPolicy", json!("OrderedReady")),
-                ("updateStrategy", json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "partition": 0}})),
-                ("revisionHistoryLimit", json!(10)),
-                ("persistentVolumeClaimRetentionPolicy", json!({"whenDeleted": "Retain", "whenScaled": "Retain"})),
-            ],
-        ),
+        ("apps", "statefulsets") => {
+            workload(
+                value,
+                &[
+                    ("replicas", json!(1)),
+                    ("podManagementPolicy", json!("OrderedReady")),
+                    ("revisionHistoryLimit", json!(10)),
+                    ("persistentVolumeClaimRetentionPolicy", json!({"whenDeleted": "Retain", "whenScaled": "Retain"})),
+                ],
+            );
+            rolling(value, "updateStrategy", &[("maxUnavailable", json!(1)), ("partition", json!(0))]);
+        }
         ("batch", "jobs") => workload(value, &[("parallelism", json!(1)), ("completions", json!(1)), ("backoffLimit", json!(6))]),
         ("", "persistentvolumes") => {
             let spec = part(value, "spec");
@@ -356,22 +275,21 @@ fn initial_status(resource: &Resource) -> Option<Value> {
     })
 }
 
-/// Defaults of a new object: what its creator counts as owner of, too.
-/// With it come warnings.
-pub fn defaults(call: &Call, mut value: Value) -> Result<(Value, Vec<String>), Refusal> {
-    let resource = &call.resource;
-    if let Some(custom) = &resource.custom {
-        return custom.admit(resource, value, None, call);
+/// Defaults of a new object: what its creator counts as owner of, too. Those of custom kinds come with decoding.
+pub fn defaults(call: &Call, mut value: Value) -> Value {
+    if !call.resource.is_custom() {
+        spec_defaults(&call.resource, &mut value);
     }
-    spec_defaults(resource, &mut value);
-    Ok((value, Vec::new()))
+    value
 }
 
 /// What the kind's strategy and admission add to a new object; nobody owns that.
-pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, Refusal> {
+/// With it come warnings.
+pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<(Value, Vec<String>), Refusal> {
     let resource = &call.resource;
-    if resource.is_custom() {
-        return Ok(value);
+    if let Some(custom) = &resource.custom {
+        let warnings = custom.admit(resource, &value, None, call)?;
+        return Ok((value, warnings));
     }
     if let Some(status) = initial_status(resource) {
         value["status"] = status;
@@ -386,13 +304,24 @@ pub fn on_create(state: &State, call: &Call, mut value: Value) -> Result<Value, 
         "customresourcedefinitions" => super::crd::establish(state, &mut value)?,
         _ => {}
     }
-    Ok(value)
+    Ok((value, Vec::new()))
 }
 
+/// Defaults of a changed object: what its writer counts as owner of, too.
+pub fn update_defaults(call: &Call, mut value: Value) -> Value {
+    let resource = &call.resource;
+    if !resource.is_custom() && (call.sub.is_empty() || resource.is("", "namespaces")) {
+        spec_defaults(resource, &mut value);
+    }
+    value
+}
+
+/// What the kind's strategy and admission add to a changed object; nobody owns that. With it come warnings.
 pub fn on_update(state: &State, call: &Call, old: &Value, mut value: Value) -> Result<(Value, Vec<String>), Refusal> {
     let resource = &call.resource;
     if let Some(custom) = &resource.custom {
-        return custom.admit(resource, value, Some(old), call);
+        let warnings = custom.admit(resource, &value, Some(old), call)?;
+        return Ok((value, warnings));
     }
     if call.sub == "status"
         && resource.is_pod()
@@ -403,11 +332,8 @@ pub fn on_update(state: &State, call: &Call, old: &Value, mut value: Value) -> R
     if call.sub.is_empty() && resource.is_pod() {
         pod_defaults::admit_update(old, &mut value);
     }
-    if call.sub.is_empty() || resource.is("", "namespaces") {
-        spec_defaults(resource, &mut value);
-        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            super::crd::establish(state, &mut value)?;
-        }
+    if call.sub.is_empty() && resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        super::crd::establish(state, &mut value)?;
     }
     Ok((value, Vec::new()))
 }

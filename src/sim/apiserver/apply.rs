@@ -1,4 +1,5 @@
-//! Server-side apply: merge of an applied configuration, conflicts, forced ownership, removal of what is no longer applied.
+//! Server-side apply: merge of an applied configuration, conflicts, forced ownership, removal of what is no longer applied (`Updater` of
+//! structured-merge-diff). Its walks are in `structured`.
 
 use serde_json::{Map, Value, json};
 
@@ -7,6 +8,7 @@ use super::refusal::Refusal;
 use super::resource::Resource;
 use super::shape::{ListKind, Shape, item_key};
 use super::write::meta_mut;
+use super::{structured, types};
 
 /// The body of an apply patch: JSON or YAML.
 pub fn parse(body: &[u8]) -> Result<Value, Refusal> {
@@ -17,94 +19,26 @@ pub fn parse(body: &[u8]) -> Result<Value, Refusal> {
     serde_saphyr::from_str(text).map_err(|e| Refusal::bad_request(format!("error decoding YAML: {e}")))
 }
 
-fn merge(live: &mut Value, config: &Value, shape: Shape<'_>) {
-    match (&mut *live, config) {
-        (Value::Object(into), Value::Object(from)) if !shape.is_atomic() => {
-            for (name, value) in from {
-                match into.get_mut(name) {
-                    Some(slot) => merge(slot, value, shape.field(name)),
-                    None => {
-                        into.insert(name.clone(), value.clone());
-                    }
-                }
-            }
-        }
-        (Value::Array(into), Value::Array(from)) => match shape.list() {
-            ListKind::Atomic => *live = config.clone(),
-            ListKind::Set => {
-                for item in from {
-                    if !into.contains(item) {
-                        into.push(item.clone());
-                    }
-                }
-            }
-            ListKind::Map(keys) => {
-                for item in from {
-                    let key = item_key(item, &keys);
-                    match into.iter_mut().find(|have| item_key(have, &keys) == key) {
-                        Some(slot) => merge(slot, item, shape.items()),
-                        None => into.push(item.clone()),
-                    }
-                }
-            }
-        },
-        _ => *live = config.clone(),
+/// Takes off what its owner no longer applies and nobody else owns (`prune` of structured-merge-diff's updater). `owned` is what all own now, `last` what
+/// the applier owned before.
+fn prune(merged: Value, last: &Set, owned: &Set, root: Shape<'_>) -> Value {
+    if last.is_empty() {
+        return merged;
     }
-}
-
-/// The item that a `k:` or `v:` step names.
-fn item_at(list: &[Value], step: &str) -> Option<usize> {
-    if let Some(text) = step.strip_prefix("v:") {
-        let value: Value = serde_json::from_str(text).ok()?;
-        return list.iter().position(|i| *i == value);
-    }
-    let wanted: Map<String, Value> = serde_json::from_str(step.strip_prefix("k:")?).ok()?;
-    let same = |item: &Value| {
-        wanted.iter().all(|(k, v)| match item.get(k) {
-            Some(have) => have == v,
-            None => k == "protocol" && *v == json!("TCP"),
-        })
-    };
-    list.iter().position(same)
-}
-
-/// Removes the members of `gone`; containers stay unless they are members themselves and nobody keeps a part of them.
-fn remove(value: &mut Value, gone: &Set, kept: &Set) {
-    for (step, node) in gone.iter().filter(|(step, _)| *step != ".") {
-        let Value::Object(inner) = node else { continue };
-        let empty = Map::new();
-        let others = kept.get(step).and_then(Value::as_object);
-        let whole = (inner.is_empty() || inner.contains_key(".")) && others.is_none();
-        let child = match &mut *value {
-            Value::Object(fields) => {
-                let name = step.strip_prefix("f:").unwrap_or(step);
-                // With the last owner of anything in it a field goes as a whole, what nobody owns included.
-                if others.is_none() && name != "metadata" {
-                    fields.remove(name);
-                    continue;
-                }
-                fields.get_mut(name)
-            }
-            Value::Array(list) => {
-                let Some(at) = item_at(list, step) else {
-                    continue;
-                };
-                if whole {
-                    list.remove(at);
-                    continue;
-                }
-                list.get_mut(at)
-            }
-            _ => None,
-        };
-        let Some(child) = child else { continue };
-        remove(child, inner, others.unwrap_or(&empty));
-        // What nothing is left of is no value any more, whoever counts as owner of it.
-        let bare = child.as_object().is_some_and(Map::is_empty) || child.as_array().is_some_and(Vec::is_empty);
-        if bare && let (Value::Object(fields), Some(name)) = (&mut *value, step.strip_prefix("f:")) {
-            fields.remove(name);
-        }
-    }
+    let named = |set: &Set| structured::with_named_fields(set, root);
+    let members = |value: &Value| named(&structured::field_set(value, root));
+    let (last, all) = (named(last), members(&merged));
+    let pruned = structured::remove(&merged, &last, root);
+    // What others own comes back.
+    let mut keep = members(&pruned);
+    managed::union(&mut keep, &named(owned));
+    let mut gone = all.clone();
+    managed::subtract(&mut gone, &keep);
+    let pruned = structured::remove(&merged, &gone, root);
+    // So does what was in it and was never the applier's.
+    let mut gone = all;
+    managed::subtract(&mut gone, &members(&pruned));
+    structured::remove(&merged, &managed::intersect(&gone, &last), root)
 }
 
 fn field_paths(set: &Set, prefix: &str, out: &mut Vec<String>) {
@@ -157,6 +91,8 @@ pub fn typed(resource: &Resource, config: &Value) -> Result<(), Refusal> {
     let mut problems = Vec::new();
     if let Some(custom) = &resource.custom {
         undeclared(&custom.schema, config, "", &mut problems);
+    } else if let Some(message) = types::message_name(&resource.kind, &resource.api_version()) {
+        types::undeclared(message, config, "", &mut problems);
     }
     duplicates(config, Shape::root(resource), "", &mut problems);
     let Some(first) = problems.first() else { return Ok(()) };
@@ -250,83 +186,53 @@ pub fn apply(
     force: bool,
     tracked: bool,
 ) -> Result<(Value, Vec<Value>), Refusal> {
+    let (root, sub) = (Shape::root(resource), writer.subresource);
     meta_mut(&mut config).remove("managedFields");
-    let mut mine = managed::applied(resource, &config);
-    // What this path does not write is not owned through it.
-    match writer.subresource {
-        "status" => {
-            let custom = resource.is_custom();
-            mine.retain(|field, _| field == "f:status" || (!custom && field == "f:metadata"));
-            if let Some(fields) = config.as_object_mut() {
-                fields.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
-            }
-        }
-        _ if resource.has.status => {
-            mine.remove("f:status");
-            if live.is_some()
-                && let Some(fields) = config.as_object_mut()
-            {
-                fields.remove("status");
-            }
-        }
-        _ => {}
-    }
-    let Some(live) = live else {
-        return Ok((config, vec![managed::new_entry("Apply", writer, mine)]));
-    };
-    let mut entries = managed::entries(live);
-    if entries.is_empty() && tracked {
-        let before = Writer { manager: "before-first-apply", subresource: "", ..writer.clone() };
-        let set = managed::owned(resource, live);
+    let mine = managed::applied(resource, sub, &config);
+    let blank = managed::blank(resource);
+    let base = live.unwrap_or(&blank);
+    let mut entries = managed::entries(base);
+    if live.is_some() && entries.is_empty() && tracked {
+        let before = Writer { manager: "before-first-apply", ..writer.clone() };
+        let set = managed::diff(resource, sub, &blank, base).set;
         entries.push(managed::new_entry("Update", &before, set));
     }
-    let before = entries.iter().position(|e| managed::is_entry_of(e, "Apply", writer));
-    let last = before.map(|at| managed::entry_set(&entries[at])).unwrap_or_default();
-    if let Some(at) = before {
-        entries.remove(at);
+    let old = entries.iter().position(|e| managed::is_entry_of(e, "Apply", writer)).map(|at| entries.remove(at));
+    let last = old.as_ref().map(managed::entry_set).unwrap_or_default();
+    let mut owned = mine.clone();
+    for entry in &entries {
+        managed::union(&mut owned, &managed::entry_set(entry));
     }
-    let mut merged = live.clone();
-    merge(&mut merged, &config, Shape::root(resource));
+    let merged = structured::merge(Some(base), Some(&config), root).unwrap_or_else(|| json!({}));
+    let merged = prune(merged, &last, &owned, root);
 
-    let changed = managed::diff(resource, live, &merged).set;
+    let changes = managed::diff(resource, sub, base, &merged);
     let mut conflicts: Vec<(String, Vec<String>)> = Vec::new();
     for entry in &mut entries {
-        let overlap = managed::intersect(&managed::entry_set(entry), &changed);
-        if overlap.is_empty() {
-            continue;
-        }
-        if force {
-            if let Some(set) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) {
-                managed::subtract(set, &overlap);
-            }
-        } else {
+        let overlap = managed::intersect(&managed::entry_set(entry), &changes.set);
+        if !overlap.is_empty() && !force {
             let mut paths = Vec::new();
             field_paths(&overlap, "", &mut paths);
             conflicts.push((describe(entry), paths));
+        } else if let Some(set) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) {
+            managed::subtract(set, &overlap);
+            managed::subtract(set, &changes.removed);
         }
     }
     if !conflicts.is_empty() {
         return Err(conflict_refusal(&conflicts));
     }
-
-    let mut gone = last.clone();
-    managed::subtract(&mut gone, &mine);
-    let mut kept = mine.clone();
-    for entry in &entries {
-        let set = managed::entry_set(entry);
-        managed::subtract(&mut gone, &set);
-        managed::union(&mut kept, &set);
-    }
-    if !gone.is_empty() {
-        remove(&mut merged, &gone, &kept);
-    }
     // An apply that changes nothing but ownership has the time of its last entry, or none.
-    let untouched = managed::diff(resource, live, &merged).is_empty();
-    let mut entry =
-        managed::new_entry("Apply", &Writer { now: if untouched { "" } else { writer.now }, ..writer.clone() }, mine.clone());
-    let old = managed::entries(live).into_iter().find(|e| managed::is_entry_of(e, "Apply", writer));
-    if let (true, Some(time)) = (untouched, old.as_ref().and_then(|e| e.get("time"))) {
-        entry["time"] = time.clone();
+    let mut mine = mine;
+    managed::strip(&mut mine);
+    let mut entry = managed::new_entry("Apply", writer, mine);
+    if *base == merged
+        && let Some(fields) = entry.as_object_mut()
+    {
+        match old.as_ref().and_then(|e| e.get("time")) {
+            Some(time) => fields.insert("time".into(), time.clone()),
+            None => fields.remove("time"),
+        };
     }
     entries.push(entry);
     Ok((merged, entries))

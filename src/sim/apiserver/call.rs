@@ -191,6 +191,12 @@ impl Call {
         })
     }
 
+    /// `dryRun=All`; a deletion with a body goes by that alone.
+    pub fn dry_run(&self) -> bool {
+        let elsewhere = matches!(self.verb, Verb::Delete | Verb::DeleteCollection) && !self.body.is_empty();
+        !elsewhere && self.query.dry_run()
+    }
+
     /// `pods`, `pods/status`, `daemonsets.apps`.
     pub fn resource_name(&self) -> String {
         let base = self.resource.group_resource();

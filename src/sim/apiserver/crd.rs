@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::core::cel::{CompiledSchema, Validator, compile_schema};
 use serde_json::{Value, json};
 
-use super::call::{Call, Identity, PatchType, Query, Verb};
+use super::call::{Call, Identity, Query, Verb};
 use super::convert::Form;
 use super::refusal::{Cause, Refusal};
 use super::resource::{Resource, Switches};
@@ -120,41 +120,14 @@ impl CustomSchema {
         self.compiled.as_ref().map(|c| c.compilation_errors().iter().map(ToString::to_string).collect()).unwrap_or_default()
     }
 
-    /// Pruned, defaulted and valid, with a warning for each unknown field; or refused.
-    pub fn admit(
-        &self,
-        resource: &Resource,
-        mut value: Value,
-        old: Option<&Value>,
-        call: &Call,
-    ) -> Result<(Value, Vec<String>), Refusal> {
-        let field_validation = call.query.get("fieldValidation");
-        let sent = (call.verb == Verb::Patch && field_validation == "Strict").then(|| value.clone());
-        let mut unknown = Vec::new();
-        // An apply is not decoded as an object first, which is where nulls go.
-        let nulls = call.patch == Some(PatchType::Apply);
-        schema::prune(nulls, &self.schema, &mut value, "", true, &mut unknown);
-        unknown.sort();
-        let mut warnings: Vec<String> = unknown.iter().map(|p| format!("unknown field {p:?}")).collect();
-        if field_validation == "Strict" && !warnings.is_empty() {
-            let (kind, version) = (&resource.kind, &resource.version);
-            let list = warnings.join(", ");
-            if let Some(sent) = sent {
-                return Err(Refusal::patched_object(&sent, &format!("strict decoding error: {list}")));
-            }
-            return Err(Refusal::bad_request(format!(
-                "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {list}"
-            )));
+    /// Valid, or refused. With it come warnings.
+    pub fn admit(&self, resource: &Resource, value: &Value, old: Option<&Value>, call: &Call) -> Result<Vec<String>, Refusal> {
+        let mut warnings = Vec::new();
+        if old.is_none_or(|o| super::write::meta(o, "finalizers") != super::write::meta(value, "finalizers")) {
+            warnings.extend(super::validate::finalizer_warnings(value));
         }
-        if field_validation == "Ignore" {
-            warnings.clear();
-        }
-        if old.is_none_or(|o| super::write::meta(o, "finalizers") != super::write::meta(&value, "finalizers")) {
-            warnings.extend(super::validate::finalizer_warnings(&value));
-        }
-        schema::default(&self.schema, &mut value);
         let mut causes = Vec::new();
-        schema::check(&self.schema, &value, "", true, &mut causes);
+        schema::check(&self.schema, value, "", true, &mut causes);
         if let Some(compiled) = &self.compiled {
             if causes.iter().any(schema::blocks_rules) {
                 causes.push(Cause {
@@ -164,8 +137,8 @@ impl CustomSchema {
                 });
             } else if self.rules_in_spec && old.is_some_and(|old| old.get("spec") == value.get("spec")) {
                 // A real server does not hold rules against what a write leaves as it was; most writes are to the status.
-            } else if let Err(errors) = VALIDATOR.with(|v| v.validate_compiled(compiled, &value, old)) {
-                causes.extend(errors.into_vec().into_iter().map(|e| rule_cause(e, &value)));
+            } else if let Err(errors) = VALIDATOR.with(|v| v.validate_compiled(compiled, value, old)) {
+                causes.extend(errors.into_vec().into_iter().map(|e| rule_cause(e, value)));
             }
         }
         if call.sub == "status" {
@@ -174,7 +147,7 @@ impl CustomSchema {
                 cause.message = cause.message.replacen(": status.", ": ", 1);
             }
         }
-        if causes.is_empty() { Ok((value, warnings)) } else { Err(Refusal::invalid(resource, meta_str(&value, "name"), &causes)) }
+        if causes.is_empty() { Ok(warnings) } else { Err(Refusal::invalid(resource, meta_str(value, "name"), &causes)) }
     }
 }
 

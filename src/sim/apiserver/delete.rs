@@ -55,13 +55,12 @@ impl DeleteOptions {
         let both = body.get("orphanDependents").is_some_and(Value::is_boolean)
             && body.get("propagationPolicy").is_some_and(Value::is_string);
         let mut out = Self::from_value(&body);
-        if out.grace.is_none() {
+        // With a body nobody looks at the query.
+        if call.body.is_empty() {
             out.grace = call.query.get("gracePeriodSeconds").parse().ok();
-        }
-        if out.propagation.is_empty() {
             out.propagation = call.query.get("propagationPolicy").to_owned();
+            out.dry_run = call.query.dry_run();
         }
-        out.dry_run |= call.query.dry_run();
         let mut causes = Vec::new();
         if both {
             let why = "orphanDependents and deletionPropagation cannot be both set";

@@ -116,7 +116,7 @@ fn server_write(
     mut new: Value,
 ) -> Result<Arc<Stored>, Refusal> {
     if !state.config.no_managed_fields.contains(&resource.group_resource()) {
-        let changes = managed::diff(resource, &old.value, &new);
+        let changes = managed::diff(resource, "status", &old.value, &new);
         let (api_version, now) = (resource.api_version(), state.now_text());
         let writer = Writer { manager: "kube-apiserver", subresource: "status", api_version: &api_version, now: &now };
         managed::track_update(&mut new, managed::entries(&old.value), &changes, &writer);
@@ -189,6 +189,7 @@ fn mark_and_delete(state: &mut State, call: &Call, key: &Key, options: &DeleteOp
         let now = state.now_text();
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+            "lastProbeTime": null,
         });
         set_condition(&mut new, condition, &now);
         // Written by the handler itself, past the field managers.
@@ -344,7 +345,7 @@ pub fn bind(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         }
     }
     let now = state.now_text();
-    set_condition(&mut new, json!({"type": "PodScheduled", "status": "True"}), &now);
+    set_condition(&mut new, json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null}), &now);
     finish(state, call, &old, new)?;
     Ok(Reply::value(201, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})))
 }

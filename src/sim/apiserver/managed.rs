@@ -1,10 +1,11 @@
-//! Field ownership: `metadata.managedFields` as a real server keeps it for updates, with the set arithmetic that apply needs, too.
-//! A field set is a fieldsV1 tree: `{"f:spec": {"f:unschedulable": {}}}`; an empty node is a member.
+//! Field ownership: `metadata.managedFields` as a real server keeps it, and the arithmetic of field sets. What changed between two objects is worked
+//! out in `structured`. A field set is a fieldsV1 tree: `{"f:spec": {"f:unschedulable": {}}}`; an empty node is a member.
 
 use serde_json::{Map, Value, json};
 
 use super::resource::Resource;
-use super::shape::{ListKind, Shape, item_key};
+use super::shape::Shape;
+use super::{structured, types};
 
 pub type Set = Map<String, Value>;
 
@@ -21,269 +22,95 @@ impl Changes {
     }
 }
 
-const SYSTEM: &[&str] = &[
+/// What never belongs to anybody (`stripMetaManager`).
+const NOBODYS: &[&str] = &[
     "name",
     "namespace",
-    "uid",
     "creationTimestamp",
-    "generation",
-    "resourceVersion",
     "selfLink",
+    "uid",
+    "clusterName",
+    "generation",
     "managedFields",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
+    "resourceVersion",
 ];
 
-fn leaf() -> Value {
+pub fn leaf() -> Value {
     Value::Object(Map::new())
 }
 
-fn key_step(item: &Value, keys: &[String]) -> String {
-    let values = item_key(item, keys);
-    let object: Map<String, Value> = keys.iter().cloned().zip(values).filter(|(_, v)| !v.is_null()).collect();
-    format!("k:{}", Value::Object(object))
-}
-
-/// Structs that are there even when nothing is in them: they are no members. Inside of list items everything is new together.
-const ALWAYS_THERE: &[&str] = &[
-    "source",
-    "devices",
-    "pool",
-    "spec",
-    "status",
-    "metadata",
-    "template",
-    "updateStrategy",
-    "strategy",
-    "names",
-    "nodeInfo",
-    "daemonEndpoints",
-    "kubeletEndpoint",
-    "resources",
-];
-
-/// How containers count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// What an update has added: new containers are members themselves.
-    Added,
-    /// Inside of a new list item.
-    InItem,
-    /// What an apply says: only leaves and list items.
-    Applied,
-}
-
-/// All members of a value that an update has added.
-pub fn members(value: &Value, shape: Shape<'_>) -> Value {
-    members_in(value, shape, Mode::Added)
-}
-
-fn members_in(value: &Value, shape: Shape<'_>, mode: Mode) -> Value {
-    match value {
-        Value::Object(fields) if !fields.is_empty() && !shape.is_atomic() => {
-            let mut out = Map::new();
-            let there = !shape.is_custom() && ALWAYS_THERE.contains(&shape.name());
-            if mode == Mode::InItem || (mode == Mode::Added && !there) {
-                out.insert(".".into(), leaf());
-            }
-            for (name, field) in fields.iter().filter(|(name, field)| counts(field, shape.field(name), mode)) {
-                out.insert(format!("f:{name}"), members_in(field, shape.field(name), mode));
-            }
-            Value::Object(out)
-        }
-        Value::Array(items) if !items.is_empty() => {
-            let mut out = Map::new();
-            // A pod spec always has its list of containers.
-            if mode == Mode::InItem || (mode == Mode::Added && !matches!(shape.name(), "containers" | "drivers")) {
-                out.insert(".".into(), leaf());
-            }
-            match shape.list() {
-                ListKind::Atomic => return leaf(),
-                ListKind::Set => out.extend(items.iter().map(|i| (format!("v:{i}"), leaf()))),
-                ListKind::Map(keys) => {
-                    out.extend(items.iter().map(|i| (key_step(i, &keys), item_members_in(i, shape.items(), mode))))
-                }
-            }
-            Value::Object(out)
-        }
-        _ => leaf(),
+/// Takes off what never belongs to anybody.
+pub fn strip(set: &mut Set) {
+    set.remove("f:apiVersion");
+    set.remove("f:kind");
+    let Some(Value::Object(metadata)) = set.get_mut("f:metadata") else { return };
+    metadata.remove(".");
+    for name in NOBODYS {
+        metadata.remove(&format!("f:{name}"));
+    }
+    if metadata.is_empty() {
+        set.remove("f:metadata");
     }
 }
 
-/// An applied list that merges says nothing when it is empty.
-fn counts(value: &Value, shape: Shape<'_>, mode: Mode) -> bool {
-    mode != Mode::Applied || value.as_array().is_none_or(|l| !l.is_empty()) || shape.list() == ListKind::Atomic
-}
-
-fn item_members(item: &Value, shape: Shape<'_>) -> Value {
-    item_members_in(item, shape, Mode::Added)
-}
-
-fn item_members_in(item: &Value, shape: Shape<'_>, mode: Mode) -> Value {
-    let Value::Object(fields) = item else { return leaf() };
-    // References are one value each.
-    if matches!(shape.name(), "ownerReferences" | "imagePullSecrets" | "secrets") {
-        return leaf();
+/// The paths that a write through this path of the resource leaves as they are, whatever it sends (`GetResetFields`).
+fn reset_fields(resource: &Resource, sub: &str) -> &'static [&'static str] {
+    match (sub, resource.plural.as_str()) {
+        ("status", _) if resource.is_custom() => &["f:spec", "f:metadata"],
+        ("status", "volumeattachments" | "resourceclaims" | "validatingadmissionpolicies") => &["f:spec", "f:metadata"],
+        ("status", "pods") => &["f:spec", "f:metadata/f:deletionTimestamp", "f:metadata/f:ownerReferences"],
+        ("status", "deployments") => &["f:spec", "f:metadata/f:labels"],
+        ("status", _) => &["f:spec"],
+        _ if resource.has.status => &["f:status"],
+        _ => &[],
     }
-    let inside = if mode == Mode::Applied { mode } else { Mode::InItem };
-    let mut out = Map::new();
-    out.insert(".".into(), leaf());
-    for (name, field) in fields {
-        out.insert(format!("f:{name}"), members_in(field, shape.field(name), inside));
-    }
-    Value::Object(out)
 }
 
-fn diff_fields(old: &Map<String, Value>, new: &Map<String, Value>, shape: Shape<'_>, out: &mut Changes) {
-    diff_some_fields(old, new, shape, |_| true, out);
-}
-
-fn diff_some_fields(
-    old: &Map<String, Value>,
-    new: &Map<String, Value>,
-    shape: Shape<'_>,
-    wanted: fn(&str) -> bool,
-    out: &mut Changes,
-) {
-    for (name, now) in new.iter().filter(|(name, _)| wanted(name)) {
-        match old.get(name) {
+/// Takes the reset paths off a set, with all that is below them.
+pub fn reset(resource: &Resource, sub: &str, set: &mut Set) {
+    for path in reset_fields(resource, sub) {
+        match path.split_once('/') {
             None => {
-                out.set.insert(format!("f:{name}"), members(now, shape.field(name)));
+                set.remove(*path);
             }
-            Some(before) if before != now => diff_one(format!("f:{name}"), before, now, shape.field(name), out),
-            Some(_) => {}
-        }
-    }
-    for (name, before) in old.iter().filter(|(name, _)| wanted(name) && !new.contains_key(*name)) {
-        out.removed.insert(format!("f:{name}"), members(before, shape.field(name)));
-    }
-}
-
-fn nest(step: String, inner: Changes, out: &mut Changes) {
-    if !inner.set.is_empty() {
-        out.set.insert(step.clone(), Value::Object(inner.set));
-    }
-    if !inner.removed.is_empty() {
-        out.removed.insert(step, Value::Object(inner.removed));
-    }
-}
-
-fn diff_one(step: String, before: &Value, now: &Value, shape: Shape<'_>, out: &mut Changes) {
-    let mut inner = Changes::default();
-    match (before, now) {
-        (Value::Object(old), Value::Object(new)) if !shape.is_atomic() && !old.is_empty() && !new.is_empty() => {
-            diff_fields(old, new, shape, &mut inner);
-            nest(step, inner, out);
-        }
-        (Value::Array(old), Value::Array(new)) if !old.is_empty() && !new.is_empty() => match shape.list() {
-            ListKind::Atomic => {
-                out.set.insert(step, leaf());
-            }
-            ListKind::Set => {
-                inner.set.extend(new.iter().filter(|i| !old.contains(i)).map(|i| (format!("v:{i}"), leaf())));
-                inner.removed.extend(old.iter().filter(|i| !new.contains(i)).map(|i| (format!("v:{i}"), leaf())));
-                nest(step, inner, out);
-            }
-            ListKind::Map(keys) => {
-                for item in new {
-                    let key = item_key(item, &keys);
-                    match old.iter().find(|o| item_key(o, &keys) == key) {
-                        None => {
-                            inner.set.insert(key_step(item, &keys), item_members(item, shape.items()));
-                        }
-                        Some(other) if other != item => {
-                            if let (Value::Object(o), Value::Object(n)) = (other, item) {
-                                let mut deeper = Changes::default();
-                                diff_fields(o, n, shape.items(), &mut deeper);
-                                nest(key_step(item, &keys), deeper, &mut inner);
-                            }
-                        }
-                        Some(_) => {}
-                    }
+            Some((outer, inner)) => {
+                let Some(Value::Object(part)) = set.get_mut(outer) else { continue };
+                part.remove(inner);
+                if part.is_empty() {
+                    set.remove(outer);
                 }
-                for item in old {
-                    let key = item_key(item, &keys);
-                    if !new.iter().any(|n| item_key(n, &keys) == key) {
-                        inner.removed.insert(key_step(item, &keys), item_members(item, shape.items()));
-                    }
-                }
-                if inner.is_empty() {
-                    // Only the order changed: owned by nobody, but a change.
-                    inner.set.insert(".".into(), leaf());
-                }
-                nest(step, inner, out);
             }
-        },
-        // A container that was empty or becomes so, or another type: the old members go, the new ones come.
-        _ => {
-            let (old, new) = (members(before, shape), members(now, shape));
-            if old != leaf() && new == leaf() {
-                out.removed.insert(step.clone(), old);
-            }
-            out.set.insert(step, new);
         }
     }
 }
 
-/// What changed between two versions of an object, without what the server itself sets.
-pub fn diff(resource: &Resource, old: &Value, new: &Value) -> Changes {
-    let mut out = Changes::default();
-    let (Value::Object(old), Value::Object(new)) = (old, new) else {
-        return out;
-    };
-    let root = Shape::root(resource);
-    // An empty struct at the top is as good as absent.
-    let filled = |v: &Value| v.as_object().is_none_or(|o| !o.is_empty());
-    let other = |fields: &Map<String, Value>, name: &str| {
-        !matches!(name, "apiVersion" | "kind" | "metadata") && fields.get(name).is_some_and(filled)
-    };
-    for (name, now) in new.iter().filter(|(n, _)| other(new, n)) {
-        match old.get(name).filter(|_| other(old, name)) {
-            None => {
-                out.set.insert(format!("f:{name}"), members(now, root.field(name)));
-            }
-            Some(before) if before != now => diff_one(format!("f:{name}"), before, now, root.field(name), &mut out),
-            Some(_) => {}
-        }
-    }
-    for (name, before) in old.iter().filter(|(n, _)| other(old, n) && !other(new, n)) {
-        out.removed.insert(format!("f:{name}"), members(before, root.field(name)));
-    }
-    let empty = Map::new();
-    let (before, now) = (old.get("metadata").and_then(Value::as_object), new.get("metadata").and_then(Value::as_object));
-    let mut inner = Changes::default();
-    let wanted = |name: &str| !SYSTEM.contains(&name);
-    diff_some_fields(before.unwrap_or(&empty), now.unwrap_or(&empty), root.field("metadata"), wanted, &mut inner);
-    nest("f:metadata".into(), inner, &mut out);
+/// What changed between two versions of an object, of what a write through this path counts for.
+pub fn diff(resource: &Resource, sub: &str, old: &Value, new: &Value) -> Changes {
+    let mut out = structured::compare(old, new, Shape::root(resource));
+    reset(resource, sub, &mut out.set);
+    reset(resource, sub, &mut out.removed);
+    strip(&mut out.set);
     out
 }
 
-/// All members of a whole object that managers can own.
-pub fn owned(resource: &Resource, object: &Value) -> Set {
-    diff(resource, &json!({}), object).set
+/// An object of the kind in which nothing was set.
+pub fn blank(resource: &Resource) -> Value {
+    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        return json!({"metadata": {}, "spec": {"group": "", "names": {"plural": "", "kind": ""}, "scope": "", "versions": null}, "status": {}});
+    }
+    let message = if resource.is_custom() { None } else { types::message_name(&resource.kind, &resource.api_version()) };
+    message.map_or_else(|| json!({}), types::blank)
 }
 
-/// All members of an applied configuration.
-pub fn applied(resource: &Resource, config: &Value) -> Set {
-    let root = Shape::root(resource);
-    let mut out = Map::new();
-    for (name, field) in
-        config.as_object().into_iter().flatten().filter(|(n, _)| !matches!(n.as_str(), "apiVersion" | "kind" | "metadata"))
-    {
-        out.insert(format!("f:{name}"), members_in(field, root.field(name), Mode::Applied));
-    }
-    let metadata: Map<String, Value> = config
-        .get("metadata")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| !SYSTEM.contains(&name.as_str()))
-        .filter(|(name, field)| counts(field, root.field("metadata").field(name), Mode::Applied))
-        .map(|(name, field)| (format!("f:{name}"), members_in(field, root.field("metadata").field(name), Mode::Applied)))
-        .collect();
-    if !metadata.is_empty() {
-        out.insert("f:metadata".into(), Value::Object(metadata));
-    }
+/// What belongs to the creator of an object.
+pub fn owned(resource: &Resource, object: &Value) -> Set {
+    diff(resource, "", &blank(resource), object).set
+}
+
+/// What a configuration applies, with what never belongs to anybody.
+pub fn applied(resource: &Resource, sub: &str, config: &Value) -> Set {
+    let mut out = structured::field_set(config, Shape::root(resource));
+    reset(resource, sub, &mut out);
     out
 }
 
@@ -308,7 +135,8 @@ pub fn union(into: &mut Set, other: &Set) {
     }
 }
 
-fn is_member(node: &Map<String, Value>) -> bool {
+/// Is the node itself in the set?
+pub fn is_member(node: &Map<String, Value>) -> bool {
     node.is_empty() || node.contains_key(".")
 }
 
@@ -327,9 +155,16 @@ pub fn subtract(from: &mut Set, other: &Set) {
             ours.remove(".");
         }
         if !was_leaf {
+            let member = ours.remove(".").is_some();
             subtract(ours, theirs);
-            if ours.is_empty() {
-                from.remove(step);
+            match (ours.is_empty(), member) {
+                (true, false) => {
+                    from.remove(step);
+                }
+                (false, true) => {
+                    ours.insert(".".into(), leaf());
+                }
+                _ => {}
             }
         }
     }
@@ -338,7 +173,7 @@ pub fn subtract(from: &mut Set, other: &Set) {
 /// The members of both.
 pub fn intersect(a: &Set, b: &Set) -> Set {
     let mut out = Map::new();
-    for (step, node) in a {
+    for (step, node) in a.iter().filter(|(step, _)| *step != ".") {
         let (Value::Object(x), Some(Value::Object(y))) = (node, b.get(step)) else {
             continue;
         };

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    protobuf,
     resource::{Registry, Resource},
+    types,
 };
 
 /// A whole, empty document of the second version: nothing is found there, which sends a client on.
@@ -51,13 +51,13 @@ pub fn document(registry: &Registry, root: &str) -> Option<Value> {
             Some(custom) => {
                 let name = custom_name(resource);
                 schemas.insert(name.clone(), custom_schema(&custom.schema));
-                if let Some(metadata) = protobuf::message_name("ObjectMeta", "") {
+                if let Some(metadata) = types::message_name("ObjectMeta", "") {
                     builtin(metadata, &mut schemas);
                 }
                 name
             }
             None => {
-                let Some(message) = protobuf::message_name(&resource.kind, &resource.api_version()) else { continue };
+                let Some(message) = types::message_name(&resource.kind, &resource.api_version()) else { continue };
                 builtin(message, &mut schemas);
                 message.to_owned()
             }
@@ -91,7 +91,7 @@ fn custom_schema(schema: &Value) -> Value {
     }
     out["properties"]["apiVersion"] = json!({"type": "string", "description": API_VERSION});
     out["properties"]["kind"] = json!({"type": "string", "description": KIND});
-    if let Some(metadata) = protobuf::message_name("ObjectMeta", "") {
+    if let Some(metadata) = types::message_name("ObjectMeta", "") {
         out["properties"]["metadata"] = json!({"description": METADATA, "allOf": [reference(metadata)]});
     }
     out
@@ -107,13 +107,13 @@ fn builtin(message: &str, schemas: &mut Map<String, Value>) {
         return;
     }
     schemas.insert(message.to_owned(), Value::Null);
-    let is_object = protobuf::is_object(message);
+    let is_object = types::is_object(message);
     let mut properties = Map::new();
     if is_object {
         properties.insert("apiVersion".into(), json!({"type": "string", "description": API_VERSION}));
         properties.insert("kind".into(), json!({"type": "string", "description": KIND}));
     }
-    for (name, shape, of) in protobuf::fields_of(message) {
+    for (name, shape, of) in types::fields_of(message) {
         let one = match of {
             "string" | "quantity" | "duration" | "intstr" => json!({"type": "string"}),
             "time" => json!({"type": "string", "format": "date-time"}),
@@ -129,9 +129,9 @@ fn builtin(message: &str, schemas: &mut Map<String, Value>) {
             }
         };
         let whole = match shape {
-            protobuf::Shape::One => one,
-            protobuf::Shape::List => json!({"type": "array", "items": one}),
-            protobuf::Shape::Map => json!({"type": "object", "additionalProperties": one}),
+            types::Shape::One => one,
+            types::Shape::List => json!({"type": "array", "items": one}),
+            types::Shape::Map => json!({"type": "object", "additionalProperties": one}),
         };
         properties.insert(name.to_owned(), whole);
     }

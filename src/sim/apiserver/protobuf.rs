@@ -1,100 +1,16 @@
 //! Protobuf request bodies, turned into the JSON that everything else reads: typed Go clients send nothing else for builtin kinds, and do
-//! not ask whether the server can. Answers stay JSON, which those clients accept. What it knows of messages is `protobuf.fields`.
-
-use std::{collections::BTreeMap, sync::OnceLock};
+//! not ask whether the server can. Answers stay JSON, which those clients accept. What it knows of messages is in `types`.
 
 use base64::Engine as _;
 use serde_json::{Map, Value};
 
-/// Field numbers, names and types; printed by `tests/controlplane/protofields`.
-const FIELDS: &str = include_str!("protobuf.fields");
+use super::types::{self, Empty, Shape};
 
 /// Before the envelope of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// Deeper than any Kubernetes object; a body must not exhaust the stack.
 const DEPTH: usize = 40;
-
-/// How often a field is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    One,
-    List,
-    Map,
-}
-
-#[derive(Debug)]
-struct Field {
-    name: &'static str,
-    /// Left out when it is zero or empty.
-    omit: bool,
-    shape: Shape,
-    of: &'static str,
-}
-
-#[derive(Debug, Default)]
-struct Schema {
-    /// By kind and apiVersion; `DeleteOptions` have no version of their own.
-    kinds: BTreeMap<(&'static str, &'static str), &'static str>,
-    messages: BTreeMap<&'static str, BTreeMap<u64, Field>>,
-}
-
-fn schema() -> &'static Schema {
-    static SCHEMA: OnceLock<Schema> = OnceLock::new();
-    SCHEMA.get_or_init(|| {
-        let mut schema = Schema::default();
-        for line in FIELDS.lines().filter(|line| !line.starts_with('#')) {
-            if let Some(root) = line.strip_prefix("kind ") {
-                let mut words = root.split(' ');
-                let (kind, message) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-                schema.kinds.insert((kind, words.next().unwrap_or_default()), message);
-            } else if let Some((message, fields)) = line.split_once(": ") {
-                schema.messages.insert(message, fields.split(", ").filter_map(field).collect());
-            }
-        }
-        schema
-    })
-}
-
-fn field(text: &'static str) -> Option<(u64, Field)> {
-    let mut words = text.split(' ');
-    let (number, name, of) = (words.next()?, words.next()?, words.next()?);
-    let (name, omit) = name.strip_suffix('?').map_or((name, false), |name| (name, true));
-    let (shape, of) = match (of.strip_prefix("[]"), of.strip_prefix("{}")) {
-        (Some(of), _) => (Shape::List, of),
-        (_, Some(of)) => (Shape::Map, of),
-        _ => (Shape::One, of),
-    };
-    Some((number.parse().ok()?, Field { name, omit, shape, of }))
-}
-
-/// The message of a kind; of any message by its bare name when there is no version.
-pub fn message_name(kind: &str, api_version: &str) -> Option<&'static str> {
-    let schema = schema();
-    if api_version.is_empty() {
-        return schema.messages.keys().find(|name| name.split('.').next_back() == Some(kind)).copied();
-    }
-    schema.kinds.iter().find(|((k, v), _)| *k == kind && *v == api_version).map(|(_, message)| *message)
-}
-
-/// Is it a kind, or a part of one?
-pub fn is_object(message: &str) -> bool {
-    schema().kinds.values().any(|known| *known == message)
-}
-
-/// Names, shapes and types of a message's fields, inline ones among them.
-pub fn fields_of(message: &str) -> Vec<(&'static str, Shape, &'static str)> {
-    let fields = schema().messages.get(message);
-    let mut out = Vec::new();
-    for field in fields.into_iter().flat_map(BTreeMap::values) {
-        if field.name == "-" {
-            out.extend(fields_of(field.of));
-        } else {
-            out.push((field.name, field.shape, field.of));
-        }
-    }
-    out
-}
 
 /// Why a body cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,9 +42,7 @@ pub fn to_json(body: &[u8]) -> Result<Value, Unreadable> {
             _ => {}
         }
     }
-    let kinds = &schema().kinds;
-    let found = kinds.iter().find(|((k, v), _)| *k == kind && (*v == version || v.is_empty())).map(|(_, message)| *message);
-    let Some(message) = found else { return Err(Unreadable::UnknownKind { kind, version }) };
+    let Some(message) = types::message_of_any(&kind, &version) else { return Err(Unreadable::UnknownKind { kind, version }) };
     let mut object = message_of(message, raw, 0)?;
     object.insert("kind".into(), kind.into());
     object.insert("apiVersion".into(), version.into());
@@ -206,7 +120,7 @@ fn message_of(message: &str, bytes: &[u8], depth: usize) -> Result<Map<String, V
         return Err(Unreadable::Broken);
     }
     let mut out = Map::new();
-    let Some(fields) = schema().messages.get(message) else { return Ok(out) };
+    let Some(fields) = types::message(message).map(|m| &m.numbers) else { return Ok(out) };
     for part in Parts(bytes) {
         let (number, wire) = part?;
         // A field of a newer client.
@@ -228,7 +142,7 @@ fn message_of(message: &str, bytes: &[u8], depth: usize) -> Result<Map<String, V
             Shape::One => match value_of(field.of, wire, depth)? {
                 Value::Object(inner) if field.name == "-" => out.extend(inner),
                 // Go sends what was never set.
-                value if is_empty(&value) && (field.omit || value.is_null()) => {}
+                value if is_empty(&value) && (field.empty == Empty::Omitted || value.is_null()) => {}
                 value => {
                     out.insert(field.name.to_owned(), value);
                 }
@@ -391,18 +305,6 @@ mod tests {
         assert_eq!(to_json(b"{}"), Err(Unreadable::NoMagic));
         assert!(matches!(to_json(&body("v1", "Gadget", b"")), Err(Unreadable::UnknownKind { .. })));
         assert_eq!(to_json(&body("v1", "Pod", &[tagged(1, 2), 9, 1])), Err(Unreadable::Broken));
-    }
-
-    #[test]
-    fn every_message_named_is_described() {
-        let plain = ["string", "bytes", "bool", "int", "double", "raw", "quantity", "items", "intstr", "duration", "time"];
-        let schema = schema();
-        for (message, fields) in &schema.messages {
-            for field in fields.values() {
-                assert!(plain.contains(&field.of) || schema.messages.contains_key(field.of), "{message}: {field:?}");
-            }
-        }
-        assert!(schema.kinds.len() > 35 && schema.messages["core.Container"].len() > 20);
     }
 
     proptest! {

@@ -41,10 +41,12 @@ fn scale_of(call: &Call, object: &Value) -> Value {
     if !selector.is_empty() {
         status["selector"] = selector.join(",").into();
     }
-    json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
-        "spec": {"replicas": at(&spec_path)}, "status": status,
-    })
+    // Zero replicas are left out of the spec.
+    let spec = match at(&spec_path) {
+        0 => json!({}),
+        replicas => json!({"replicas": replicas}),
+    };
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
 }
 
 pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {

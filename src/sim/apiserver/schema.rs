@@ -16,8 +16,8 @@ fn child_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Removes what the schema does not know; `unknown` gets the paths. A null goes where none may be, unless `nulls` are kept.
-pub fn prune(nulls: bool, schema: &Value, value: &mut Value, path: &str, root: bool, unknown: &mut Vec<String>) {
+/// Removes what the schema does not know; `unknown` gets the paths. A null goes where none may be.
+pub fn prune(schema: &Value, value: &mut Value, path: &str, root: bool, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             let known = properties(schema);
@@ -38,21 +38,19 @@ pub fn prune(nulls: bool, schema: &Value, value: &mut Value, path: &str, root: b
                     continue;
                 }
                 if let Some(inner) = known.and_then(|k| k.get(name)).or(extra) {
-                    prune(nulls, inner, field, &child_path(path, name), false, unknown);
+                    prune(inner, field, &child_path(path, name), false, unknown);
                 }
             }
             // A null where none may be is as good as nothing, and gives way to the default.
             fields.retain(|name, field| {
                 let inner = known.and_then(|k| k.get(name)).or(extra);
-                nulls
-                    || !field.is_null()
-                    || inner.is_none_or(|i| flag(i, "nullable") || flag(i, "x-kubernetes-preserve-unknown-fields"))
+                !field.is_null() || inner.is_none_or(|i| flag(i, "nullable") || flag(i, "x-kubernetes-preserve-unknown-fields"))
             });
         }
         Value::Array(items) => {
             if let Some(inner) = schema.get("items") {
                 for (n, item) in items.iter_mut().enumerate() {
-                    prune(nulls, inner, item, &format!("{path}[{n}]"), false, unknown);
+                    prune(inner, item, &format!("{path}[{n}]"), false, unknown);
                 }
             }
         }

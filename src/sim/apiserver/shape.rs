@@ -67,6 +67,12 @@ impl<'a> Shape<'a> {
         Self { custom, is_custom, field: name, service: self.service, revision: self.revision && self.field.is_empty() }
     }
 
+    /// Is it a field of a struct here, and not a key of a map? Builtin maps hold nothing but plain values, for which that is all the same.
+    pub fn has_field(self, name: &str) -> bool {
+        let root = self.field.is_empty() && matches!(name, "apiVersion" | "kind" | "metadata");
+        !self.is_custom || root || self.custom.and_then(|s| s.get("properties")).is_some_and(|p| p.get(name).is_some())
+    }
+
     pub fn items(self) -> Self {
         Self { custom: self.custom.and_then(|s| s.get("items")), ..self }
     }
@@ -111,15 +117,6 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The name of the field that this is.
-    pub fn name(self) -> &'a str {
-        self.field
-    }
-
-    pub fn is_custom(self) -> bool {
-        self.is_custom
-    }
-
     /// Is an object here one value for ownership (`x-kubernetes-map-type: atomic`)?
     pub fn is_atomic(self) -> bool {
         if self.is_custom {
@@ -140,6 +137,9 @@ impl<'a> Shape<'a> {
                 | "targetRef"
                 | "claimRef"
                 | "nodeSelector"
+                | "ownerReferences"
+                | "imagePullSecrets"
+                | "secrets"
                 | "configMapKeyRef"
                 | "secretKeyRef"
                 | "fieldRef"

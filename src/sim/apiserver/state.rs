@@ -154,8 +154,20 @@ impl State {
         seconds(self.clock.now())
     }
 
-    /// Writes one version: revision, table, log, watchers. The only way an object changes.
+    /// Writes one version.
     pub fn commit(&mut self, call: &Call, resource: &Resource, key: Key, new: Option<Value>) -> Arc<Stored> {
+        self.commit_hidden(call, resource, key, new, Vec::new())
+    }
+
+    /// Writes one version, with what storage keeps of it and nobody sees: revision, table, log, watchers. The only way an object changes.
+    pub fn commit_hidden(
+        &mut self,
+        call: &Call,
+        resource: &Resource,
+        key: Key,
+        new: Option<Value>,
+        hidden: Vec<String>,
+    ) -> Arc<Stored> {
         self.rv += 1;
         let rv = self.rv;
         let at = self.clock.now();
@@ -166,7 +178,7 @@ impl State {
         let existed = table.objects.contains_key(&key);
         let stored = new.map(|mut value| {
             set_revision(&mut value, rv);
-            Arc::new(Stored::new(value, rv, !existed))
+            Arc::new(Stored::new(value, rv, !existed).hiding(hidden))
         });
         let event = table.record(key, stored.clone(), rv, at, resource.is_pod(), keep);
         let bytes = stored.as_ref().or(event.old.as_ref()).map(|s| s.json()).unwrap_or_default();

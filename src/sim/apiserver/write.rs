@@ -12,14 +12,14 @@ use super::refusal::{Cause, Refusal};
 use super::resource::Resource;
 use super::state::State;
 use super::store::Stored;
-use super::{admit, apply, patch, validate};
+use super::{admit, apply, decode, patch, strategic, validate};
 
 /// How ownership is recorded for a write.
 enum Ownership {
     /// Compare with the old object.
     Update,
     /// An apply has worked it out already.
-    Given(Vec<Value>),
+    Given { entries: Vec<Value>, hidden: Vec<String> },
 }
 
 pub fn meta<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
@@ -173,6 +173,7 @@ pub fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     }
     let mut body = call.body_json()?;
     check_type(call, &mut body)?;
+    let body = decode::object(state, call, body)?;
     let body = convert::to_storage(&call.resource, body);
     let stored = create_object(state, call, body, Ownership::Update)?;
     Ok(Reply::stored(201, call, &stored))
@@ -215,11 +216,13 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
     {
         object.remove("status");
     }
-    let body = admit::normalise(&resource, body);
-    let (body, unknown) = admit::defaults(call, body)?;
-    state.warnings.extend(unknown);
+    let body = admit::defaults(call, admit::normalise(&resource, body));
+    let mut hidden = Vec::new();
     let entries = match ownership {
-        Ownership::Given(entries) => entries,
+        Ownership::Given { entries, hidden: other } => {
+            hidden = other;
+            entries
+        }
         Ownership::Update if tracked(state, &resource) => {
             let api_version = resource.api_version();
             let writer = Writer { manager: &call.manager, subresource: "", api_version: &api_version, now: &now };
@@ -229,7 +232,8 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
         }
         Ownership::Update => Vec::new(),
     };
-    let mut body = admit::on_create(state, call, body)?;
+    let (mut body, warnings) = admit::on_create(state, call, body)?;
+    state.warnings.extend(warnings);
     validate::object(&resource, &name, &body, None, Vec::new())?;
     let key = (if resource.namespaced { call.namespace.clone() } else { String::new() }, name.clone());
     if let Some(there) = state.get(&resource, &key) {
@@ -240,10 +244,11 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
         return Err(refusal);
     }
     managed::store(&mut body, entries);
+    decode::stored(&resource, &mut body);
     if call.query.dry_run() {
         return Ok(Arc::new(Stored::new(body, 0, true)));
     }
-    let stored = state.commit(call, &resource, key, Some(body));
+    let stored = state.commit_hidden(call, &resource, key, Some(body), hidden);
     admit::after_write(state, &resource, None, Some(&stored.value));
     Ok(stored)
 }
@@ -251,6 +256,7 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
 pub fn update(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let mut body = call.body_json()?;
     check_type(call, &mut body)?;
+    let body = decode::object(state, call, body)?;
     let mut body = convert::to_storage(&call.resource, body);
     check_name(call, &mut body)?;
     check_namespace(call, &mut body)?;
@@ -278,10 +284,11 @@ pub fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let shown = call.form_of_path().render(&old.value).unwrap_or_else(|| (*old.value).clone());
     let patched = match kind {
         PatchType::Json => patch::json(shown, &body)?,
-        PatchType::Strategic => patch::strategic(&call.resource, shown, &body)?,
+        PatchType::Strategic => strategic::strategic(&call.resource, shown, &body)?,
         PatchType::Merge | PatchType::Apply => patch::merge(shown, &body)?,
     };
     check_patched(call, &patched)?;
+    let patched = decode::object(state, call, patched)?;
     let mut patched = convert::to_storage(&call.resource, patched);
     check_name(call, &mut patched)?;
     check_namespace(call, &mut patched)?;
@@ -293,6 +300,10 @@ fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let mut config = apply::parse(&call.body)?;
     if call.query.get("fieldManager").is_empty() {
         return Err(Refusal::bad_options("PatchOptions", &[Cause::required("fieldManager", "is required for apply patch")]));
+    }
+    let old = state.get(&call.resource, &call.key()).cloned();
+    if old.is_none() && !call.sub.is_empty() {
+        return Err(Refusal::not_found(&call.resource, &call.name));
     }
     if config.get("apiVersion").is_none() || config.get("kind").is_none() {
         let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -308,23 +319,27 @@ fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let mut config = convert::to_storage(&call.resource, config);
     check_name(call, &mut config)?;
     check_namespace(call, &mut config)?;
-    let old = state.get(&call.resource, &call.key()).cloned();
     let (api_version, now) = (call.resource.api_version(), state.now_text());
     let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: &now };
     let force = call.query.on("force");
     let tracked = tracked(state, &call.resource);
     let (merged, entries) = apply::apply(&call.resource, old.as_ref().map(|s| &*s.value), config, &writer, force, tracked)?;
-    match old {
-        None if call.sub.is_empty() => {
-            let stored = create_object(state, call, merged, Ownership::Given(entries))?;
-            Ok(Reply::stored(201, call, &stored))
-        }
-        None => Err(Refusal::not_found(&call.resource, &call.name)),
-        Some(old) => {
-            let stored = save(state, call, &old, merged, Ownership::Given(entries))?;
-            Ok(Reply::stored(200, call, &stored))
-        }
-    }
+    let merged = decode::applied(call, merged)?;
+    let ownership = Ownership::Given { entries, hidden: hidden(call, &merged) };
+    let Some(old) = old else {
+        let stored = create_object(state, call, merged, ownership)?;
+        return Ok(Reply::stored(201, call, &stored));
+    };
+    let stored = save(state, call, &old, merged, ownership)?;
+    Ok(Reply::stored(200, call, &stored))
+}
+
+/// What an apply puts into the storage of a custom object that no reader is shown.
+fn hidden(call: &Call, object: &Value) -> Vec<String> {
+    let empty = |v: &Value| v.as_array().is_some_and(Vec::is_empty) || v.as_object().is_some_and(Map::is_empty);
+    let stored = call.resource.is_custom() && call.sub.is_empty();
+    let metadata = object.get("metadata").and_then(Value::as_object).filter(|_| stored);
+    metadata.into_iter().flatten().filter(|(_, v)| empty(v)).map(|(name, _)| name.clone()).collect()
 }
 
 fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Refusal> {
@@ -449,25 +464,17 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
     check_preconditions(call, &old.value, &new)?;
     let frozen = validate::frozen_metadata(&old.value, &new);
     keep_foreign_parts(call, &old.value, &mut new);
-    let new = admit::normalise(&resource, new);
-    let (mut new, unknown) = admit::on_update(state, call, &old.value, new)?;
-    state.warnings.extend(unknown);
-    validate::object(&resource, &call.name, &new, Some(&old.value), frozen)?;
-    if resource.has.generation && matches!(call.sub.as_str(), "" | "scale") && generation_moves(&resource, &old.value, &new) {
-        let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
-        meta_mut(&mut new).insert("generation".into(), generation.into());
-    }
-    if resource.is("storage.k8s.io", "csidrivers") && old.value.get("spec") != new.get("spec") {
-        // It counts from the first change on.
-        let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
-        meta_mut(&mut new).insert("generation".into(), generation.into());
-    }
+    let mut new = admit::update_defaults(call, admit::normalise(&resource, new));
+    let mut hidden = Vec::new();
     match ownership {
-        Ownership::Given(entries) => managed::store(&mut new, entries),
+        Ownership::Given { entries, hidden: other } => {
+            hidden = other;
+            managed::store(&mut new, entries);
+        }
         Ownership::Update if tracked(state, &resource) => {
             // Seen on a real server: what nobody owned anything of is not tracked, until an apply.
             let owned = meta(&new, "managedFields").is_some();
-            let changes = if owned { managed::diff(&resource, &old.value, &new) } else { managed::Changes::default() };
+            let changes = if owned { managed::diff(&resource, &call.sub, &old.value, &new) } else { managed::Changes::default() };
             if !changes.is_empty() {
                 let (api_version, now) = (resource.api_version(), state.now_text());
                 // Seen on a real server: ownership by the scale subresource has no time.
@@ -479,17 +486,40 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
         }
         Ownership::Update => {}
     }
+    let (mut new, warnings) = admit::on_update(state, call, &old.value, new)?;
+    state.warnings.extend(warnings);
+    validate::object(&resource, &call.name, &new, Some(&old.value), frozen)?;
+    if resource.has.generation && matches!(call.sub.as_str(), "" | "scale") && generation_moves(&resource, &old.value, &new) {
+        let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
+        meta_mut(&mut new).insert("generation".into(), generation.into());
+    }
+    if resource.is("storage.k8s.io", "csidrivers") && old.value.get("spec") != new.get("spec") {
+        // It counts from the first change on.
+        let generation = meta(&old.value, "generation").and_then(Value::as_i64).unwrap_or(0) + 1;
+        meta_mut(&mut new).insert("generation".into(), generation.into());
+    }
     admit::count_update(&resource, &old.value, &mut new);
-    finish(state, call, old, new)
+    decode::stored(&resource, &mut new);
+    finish_hidden(state, call, old, new, hidden)
 }
 
 /// Commits a changed object, or removes it when its last finalizer went; a write that changes nothing leaves no trace.
 pub fn finish(state: &mut State, call: &Call, old: &Arc<Stored>, new: Value) -> Result<Arc<Stored>, Refusal> {
+    finish_hidden(state, call, old, new, Vec::new())
+}
+
+fn finish_hidden(
+    state: &mut State,
+    call: &Call,
+    old: &Arc<Stored>,
+    new: Value,
+    hidden: Vec<String>,
+) -> Result<Arc<Stored>, Refusal> {
     let resource = call.resource.clone();
-    if *old.value == new {
+    if *old.value == new && old.hidden == hidden {
         return Ok(old.clone());
     }
-    if call.query.dry_run() {
+    if call.dry_run() {
         return Ok(Arc::new(Stored::new(new, old.rv, false)));
     }
     let key = (meta_str(&old.value, "namespace").to_owned(), meta_str(&old.value, "name").to_owned());
@@ -502,7 +532,7 @@ pub fn finish(state: &mut State, call: &Call, old: &Arc<Stored>, new: Value) -> 
         // The answer shows the object as it was sent.
         return Ok(Arc::new(Stored::new(new, stored.rv, false)));
     }
-    let stored = state.commit(call, &resource, key, Some(new));
+    let stored = state.commit_hidden(call, &resource, key, Some(new), hidden);
     admit::after_write(state, &resource, Some(&old.value), Some(&stored.value));
     Ok(stored)
 }

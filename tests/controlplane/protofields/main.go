@@ -1,13 +1,14 @@
-// Command protofields prints what the simulated API server must know to read protobuf bodies: for each kind that
-// it serves the field numbers, JSON names and types, read from the Go types' own tags. Its output is
-// src/sim/apiserver/protobuf.fields; run it again for another Kubernetes version:
+// Command protofields prints what the simulated API server must know of the types of the kinds that it serves: protobuf field numbers,
+// JSON names and types, and what is left out of JSON, read from the Go types' own tags. Its output is
+// src/sim/apiserver/types.fields; run it again for another Kubernetes version:
 //
-//	cd tests/controlplane && go run ./protofields > ../../src/sim/apiserver/protobuf.fields
+//	cd tests/controlplane && go run ./protofields > ../../src/sim/apiserver/types.fields
 package main
 
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -114,6 +115,20 @@ func typeOf(t reflect.Type, wire string) string {
 	panic(fmt.Sprint(t, " ", wire))
 }
 
+// What encoding/json does with a field that holds nothing: a struct is left out for omitzero alone, a pointer is null or absent.
+func flag(kind reflect.Kind, options []string) string {
+	empty, zero := slices.Contains(options, "omitempty"), slices.Contains(options, "omitzero")
+	switch {
+	case kind == reflect.Pointer && (empty || zero):
+		return "*"
+	case kind == reflect.Pointer:
+		return "!"
+	case zero || (empty && kind != reflect.Struct):
+		return "?"
+	}
+	return ""
+}
+
 func visit(t reflect.Type) {
 	if _, known := messages[name(t)]; known {
 		return
@@ -130,23 +145,18 @@ func visit(t reflect.Type) {
 			panic(err)
 		}
 		parts := strings.Split(field.Tag.Get("json"), ",")
-		json, flags := parts[0], ""
-		kind := field.Type.Kind()
+		json := parts[0]
 		if json == "" {
 			json = "-"
 		}
-		for _, option := range parts[1:] {
-			if (option == "omitempty" || option == "omitzero") && kind != reflect.Pointer {
-				flags = "?"
-			}
-		}
+		flags := flag(field.Type.Kind(), parts[1:])
 		messages[name(t)] = append(messages[name(t)], fmt.Sprintf("%d %s%s %s", number, json, flags, typeOf(field.Type, tag[0])))
 	}
 }
 
 func main() {
 	fmt.Println("# Field numbers, JSON names and types of Kubernetes 1.37 objects, printed by tests/controlplane/protofields.")
-	fmt.Println("# `?` is left out when it is zero or empty, `-` is inline.")
+	fmt.Println("# `?` is left out when it is zero or empty, `*` when it was not given, `!` is null when it was not given, `-` is inline.")
 	for _, root := range roots {
 		t := reflect.TypeOf(root.object)
 		fmt.Printf("kind %s %s %s\n", t.Name(), name(t), root.version)

@@ -32,8 +32,11 @@ pub struct Outcome {
     pub not_repeated: Vec<String>,
 }
 
-/// Several sequences at once: most of the time one waits for the other process.
-const AT_ONCE: usize = 12;
+/// Several sequences at once: most of the time one waits for the other process, or for a watch to be quiet.
+const AT_ONCE: usize = 32;
+
+/// A server of which so many sequences are unlike needs no more of them.
+const ENOUGH: usize = 25;
 
 /// Requests of one drawn sequence.
 const LENGTH: std::ops::RangeInclusive<usize> = 5..=15;
@@ -164,50 +167,52 @@ impl Both {
         out
     }
 
-    /// `count` sequences from a seed. A failing one is made smaller as long as it fails.
-    pub async fn drawn(&self, count: usize, seed: u64, known: &mut Known) -> Outcome {
+    /// `count` sequences from a seed, or one of them alone. A failing one is made smaller as long as it fails.
+    pub async fn drawn(&self, count: usize, alone: Option<usize>, seed: u64, known: &mut Known) -> Outcome {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
         let strategy = State::sequential_strategy(LENGTH);
-        let mut out = Outcome { sequences: count, ..Outcome::default() };
+        let mut out = Outcome::default();
         let mut met = Vec::new();
         {
             let known = &*known;
-            let runs = (0..count).map(|n| {
-                let mut tree = strategy.new_tree(&mut runner).expect("a sequence");
-                async move {
-                    let name = format!("drawn {n} of seed {seed}");
-                    let mut sequence = as_sequence(&name, &tree.current(), known);
-                    let lines: Vec<String> = sequence.steps.iter().map(|s| s.text.clone()).collect();
-                    let (mut sure, chance, ids) = self.unexplained(&sequence, &format!("d{n}"), known).await;
-                    let chance = told(&sequence, &chance);
-                    let mut tries = 0;
-                    let mut smaller = !sure.is_empty() && tree.simplify();
-                    while smaller && tries < SHRINKS {
-                        tries += 1;
-                        let candidate = as_sequence(&name, &tree.current(), known);
-                        let (found, ..) = self.unexplained(&candidate, &format!("d{n}x{tries}"), known).await;
-                        smaller = if found.is_empty() {
-                            tree.complicate()
-                        } else {
-                            (sequence, sure) = (candidate, found);
-                            tree.simplify()
-                        };
-                    }
-                    (lines, sequence, sure, chance, ids)
+            let trees = (0..count).map(|n| (n, strategy.new_tree(&mut runner).expect("a sequence")));
+            let runs = trees.filter(|(n, _)| alone.is_none_or(|one| one == *n)).map(|(n, mut tree)| async move {
+                let name = format!("drawn {n} of seed {seed}");
+                let mut sequence = as_sequence(&name, &tree.current(), known);
+                let lines: Vec<String> = sequence.steps.iter().map(|s| s.text.clone()).collect();
+                let (mut sure, chance, ids) = self.unexplained(&sequence, &format!("d{n}"), known).await;
+                let chance = told(&sequence, &chance);
+                let mut tries = 0;
+                let mut smaller = !sure.is_empty() && tree.simplify();
+                while smaller && tries < SHRINKS {
+                    tries += 1;
+                    let candidate = as_sequence(&name, &tree.current(), known);
+                    let (found, ..) = self.unexplained(&candidate, &format!("d{n}x{tries}"), known).await;
+                    smaller = if found.is_empty() {
+                        tree.complicate()
+                    } else {
+                        (sequence, sure) = (candidate, found);
+                        tree.simplify()
+                    };
                 }
+                (n, lines, sequence, sure, chance, ids)
             });
-            let mut runs = futures::stream::iter(runs).buffered(AT_ONCE);
+            let mut runs = futures::stream::iter(runs).buffer_unordered(AT_ONCE);
             let mut lines = Vec::new();
-            while let Some((more, sequence, sure, chance, ids)) = runs.next().await {
+            while let Some((n, more, sequence, sure, chance, ids)) = runs.next().await {
+                out.sequences += 1;
                 lines.extend(more);
                 met.extend(ids);
                 out.not_repeated.extend(chance);
                 if !sure.is_empty() {
-                    out.unlike.push(format!("{}\n{}", as_text(&sequence), told(&sequence, &sure).join("\n")));
+                    let again = format!(
+                        "replay: LIKENESS_SEED={seed} LIKENESS_DRAWN={n} LIKENESS_ONLY=none LIKENESS_SHOW=1 cargo test --test controlplane_suite likeness -- --nocapture"
+                    );
+                    out.unlike.push(format!("{}\n{}\n{again}", as_text(&sequence), told(&sequence, &sure).join("\n")));
                 }
-                if out.unlike.len() >= 25 {
+                if out.unlike.len() >= ENOUGH {
                     break;
                 }
             }

@@ -292,7 +292,12 @@ fn line(verb: Verb, (kind, name): (usize, usize), picks: &[(usize, usize)], opti
             if o6 > 60 {
                 body.insert("propagationPolicy".into(), ["Background", "Foreground", "Orphan"][usize::from(o6) % 3].into());
             }
-            format!("{} {}", with_query(format!("delete {object}"), &[("dryRun", dry)]), Value::Object(body))
+            // A server that gets a body does not look at the query.
+            if !dry.is_empty() && o3 > 30 {
+                body.insert("dryRun".into(), json!(["All"]));
+            }
+            let path = with_query(format!("delete {object}"), &[("dryRun", dry)]);
+            if body.is_empty() && o3 > 60 { path } else { format!("{path} {}", Value::Object(body)) }
         }
         Verb::DeleteAll => with_query(format!("delete {short}"), &[("labelSelector", selector), ("dryRun", dry)]),
         Verb::Get => format!("get {object}"),
@@ -417,7 +422,9 @@ impl ReferenceStateMachine for State {
         match op.verb {
             Verb::New | Verb::Apply if !state.there.contains(&op.target) => state.there.push(op.target),
             // Nobody removes finalizers by itself: half of the deleted are still there.
-            Verb::Delete if op.line.ends_with("{}") => state.there.retain(|t| *t != op.target),
+            Verb::Delete if !op.line.contains("dryRun") && (op.line.ends_with("{}") || !op.line.contains('{')) => {
+                state.there.retain(|t| *t != op.target)
+            }
             Verb::Watch => state.watches += 1,
             _ => {}
         }

@@ -161,7 +161,7 @@ pub async fn run(sequence: &Sequence, namespace: &str, side: &Side<'_>) -> Vec<S
                 if raw.body["kind"] != "Status" && raw.body.pointer("/metadata/uid").is_some() {
                     memory.keep(&step.object(namespace), &raw.body);
                 }
-                out.push(Seen::Answer(names.answer(raw, step.continues())));
+                out.push(Seen::Answer(names.answer(raw, continues(&request.at))));
             }
         }
     }
@@ -177,6 +177,11 @@ pub async fn run(sequence: &Sequence, namespace: &str, side: &Side<'_>) -> Vec<S
         }
     }
     out
+}
+
+/// Does it go on with a list? Without a token it begins one.
+fn continues(at: &str) -> bool {
+    at.split_once("continue=").is_some_and(|(_, token)| !token.is_empty() && !token.starts_with('&'))
 }
 
 /// Is it answered from the watch cache, which may be late?

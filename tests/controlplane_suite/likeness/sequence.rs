@@ -265,11 +265,6 @@ impl Step {
         path.split('/').take(2).collect::<Vec<_>>().join("/")
     }
 
-    /// Does it go on with a list?
-    pub fn continues(&self) -> bool {
-        self.path.contains("continue=")
-    }
-
     pub fn request(&self, memory: &Memory, namespace: &str) -> Request {
         let (path, body) = (memory.fill(&self.path, namespace), memory.fill(&self.body, namespace));
         let (mut at, kind) = url(&path, namespace);
