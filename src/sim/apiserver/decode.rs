@@ -3,11 +3,11 @@
 
 use serde_json::Value;
 
-use super::call::{Call, PatchType, Verb};
+use super::call::{Call, PatchType};
 use super::refusal::Refusal;
 use super::resource::Resource;
 use super::state::State;
-use super::{schema, types};
+use super::{patch, schema, types};
 
 /// The type of a builtin kind. Events are many, and stored as they are sent.
 fn message_of(resource: &Resource) -> Option<&'static str> {
@@ -41,7 +41,12 @@ fn known_fields(resource: &Resource, value: &mut Value) -> Result<Vec<String>, S
 /// A sent or a patched object, decoded. Its warnings are those of the answer, also when it is refused for another reason.
 pub fn object(state: &mut State, call: &Call, mut value: Value) -> Result<Value, Refusal> {
     let resource = &call.resource;
-    let sent = (call.verb == Verb::Patch).then(|| value.clone());
+    let sent = match call.patch {
+        None => None,
+        // There the patch itself is shown.
+        Some(PatchType::Strategic) => Some(patch::go_map(&call.body_json()?)),
+        Some(_) => Some(value.to_string()),
+    };
     let refused = |why: &str| match &sent {
         Some(sent) => Refusal::patched_object(sent, why),
         None => {

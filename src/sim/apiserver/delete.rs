@@ -142,12 +142,15 @@ fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
     if grace < 0 { 1 } else { grace }
 }
 
-fn shorten(object: &mut Value, grace: i64) {
+/// A shorter grace counts from the beginning of the old one. What is over by then has a second, unless none was asked for.
+fn shorten(object: &mut Value, grace: i64, now: Timestamp) {
     let old = meta(object, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
     let at: Option<Timestamp> = meta_str(object, "deletionTimestamp").parse().ok();
     if let Some(at) = at.and_then(|t| t.checked_add(SignedDuration::from_secs(grace - old)).ok()) {
+        let over = at < now;
+        let grace = if over && grace != 0 { 1 } else { grace };
         let metadata = meta_mut(object);
-        metadata.insert("deletionTimestamp".into(), seconds(at).into());
+        metadata.insert("deletionTimestamp".into(), seconds(if over { now } else { at }).into());
         metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
     }
 }
@@ -177,21 +180,17 @@ pub fn delete_one(
     if resource.is("", "namespaces") {
         return delete_namespace(state, call, &old, new, options);
     }
-    if resource.is_pod() {
-        let grace = pod_grace(&old.value, options.grace);
-        if terminating {
-            let current = meta(&old.value, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-            if current > 0 {
-                if options.grace.is_none() || grace >= current {
-                    return Ok(Outcome::Marked(old));
-                }
-                shorten(&mut new, grace);
-            }
-        } else {
-            mark(&mut new, now, grace);
-        }
-    } else if !terminating {
-        mark(&mut new, now, 0);
+    let current = meta(&old.value, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    // Only pods are deleted gracefully, and that once; a grace that runs can be shortened.
+    let mut graceful = false;
+    if !terminating {
+        graceful = resource.is_pod();
+        mark(&mut new, now, if graceful { pod_grace(&old.value, options.grace) } else { 0 });
+    } else if resource.is_pod() && current > 0 {
+        let asked = options.grace.map(|g| if g < 0 { 1 } else { g });
+        let Some(grace) = asked.filter(|g| *g < current) else { return Ok(Outcome::Marked(old)) };
+        graceful = true;
+        shorten(&mut new, grace, now);
     }
     let waits = has_finalizers(&new) || meta(&new, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) > 0;
     if options.dry_run {
@@ -201,8 +200,8 @@ pub fn delete_one(
     if waits {
         return finish(state, call, &old, new).map(Outcome::Marked);
     }
-    if resource.is_pod() {
-        // Seen on a real server: the mark is written first, even when nothing is waited for.
+    if graceful {
+        // The mark is written first, even when nothing is waited for.
         state.commit(call, resource, key.clone(), Some(new));
     }
     let gone = state.commit(call, resource, key.clone(), None);

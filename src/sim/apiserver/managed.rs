@@ -16,12 +16,6 @@ pub struct Changes {
     pub removed: Set,
 }
 
-impl Changes {
-    pub fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.removed.is_empty()
-    }
-}
-
 /// What never belongs to anybody (`stripMetaManager`).
 const NOBODYS: &[&str] = &[
     "name",
@@ -91,6 +85,17 @@ pub fn diff(resource: &Resource, sub: &str, old: &Value, new: &Value) -> Changes
     reset(resource, sub, &mut out.removed);
     strip(&mut out.set);
     out
+}
+
+/// Counts fields of the metadata as removed.
+pub fn remove_metadata(resource: &Resource, sub: &str, changes: &mut Changes, fields: &[&str]) {
+    if fields.is_empty() {
+        return;
+    }
+    if let Value::Object(metadata) = changes.removed.entry("f:metadata").or_insert_with(leaf) {
+        metadata.extend(fields.iter().map(|field| (format!("f:{field}"), leaf())));
+    }
+    reset(resource, sub, &mut changes.removed);
 }
 
 /// An object of the kind in which nothing was set.
@@ -198,15 +203,36 @@ pub struct Writer<'a> {
     pub now: &'a str,
 }
 
+/// What tells two entries apart: manager, operation, subresource, and the version of an update.
+fn identity(entry: &Value) -> [&str; 4] {
+    let [manager, operation, sub, version] =
+        ["manager", "operation", "subresource", "apiVersion"].map(|f| entry.get(f).and_then(Value::as_str).unwrap_or_default());
+    [manager, operation, sub, if operation == "Apply" { "" } else { version }]
+}
+
+/// Of two with one identity the later one counts.
+fn distinct(mut entries: Vec<Value>) -> Vec<Value> {
+    let mut at = 0;
+    while at < entries.len() {
+        let again = entries.iter().skip(at + 1).any(|later| entries.get(at).is_some_and(|e| identity(later) == identity(e)));
+        if again {
+            entries.remove(at);
+        } else {
+            at += 1;
+        }
+    }
+    entries
+}
+
 pub fn entries(object: &Value) -> Vec<Value> {
-    object.get("metadata").and_then(|m| m.get("managedFields")).and_then(Value::as_array).cloned().unwrap_or_default()
+    distinct(object.get("metadata").and_then(|m| m.get("managedFields")).and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
 /// The entries, out of the object.
 pub fn take_entries(object: &mut Value) -> Vec<Value> {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     match metadata.and_then(|m| m.remove("managedFields")) {
-        Some(Value::Array(entries)) => entries,
+        Some(Value::Array(entries)) => distinct(entries),
         _ => Vec::new(),
     }
 }
@@ -237,11 +263,30 @@ pub fn new_entry(operation: &str, writer: &Writer<'_>, set: Set) -> Value {
     entry
 }
 
+/// Is nothing but times of ownership another? Such a write is none (`IgnoreManagedFieldsTimestampsTransformer`).
+pub fn only_times_differ(old: &Value, new: &Value) -> bool {
+    fn without<'a>(value: &'a Value, name: &'a str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        value.as_object().into_iter().flatten().filter(move |(field, _)| *field != name)
+    }
+    let (Some(a), Some(b)) = (old.get("metadata"), new.get("metadata")) else { return false };
+    let same =
+        without(old, "metadata").eq(without(new, "metadata")) && without(a, "managedFields").eq(without(b, "managedFields"));
+    let owners = [a, b].map(|m| m.get("managedFields").and_then(Value::as_array));
+    match owners {
+        [Some(a), Some(b)] if same && a.len() == b.len() => {
+            a.iter().zip(b).all(|(x, y)| without(x, "time").eq(without(y, "time")))
+        }
+        _ => false,
+    }
+}
+
 /// Entries without members go; the rest are in the server's order: applies first, then by time and name.
 pub fn store(object: &mut Value, mut entries: Vec<Value>) {
     entries.retain(|e| e.get("fieldsV1").and_then(Value::as_object).is_some_and(|f| !f.is_empty()));
     let text = |e: &Value, key: &str| e.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    entries.sort_by_cached_key(|e| (text(e, "operation"), text(e, "time"), text(e, "manager"), text(e, "subresource")));
+    entries.sort_by_cached_key(|e| {
+        (text(e, "operation"), text(e, "time"), text(e, "manager"), text(e, "apiVersion"), text(e, "subresource"))
+    });
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         if entries.is_empty() {
             metadata.remove("managedFields");

@@ -173,8 +173,8 @@ impl Refusal {
     }
 
     /// A patched object that does not decode: the real server has no kind for it any more.
-    pub fn patched_object(object: &Value, why: &str) -> Self {
-        let cause = Cause::invalid("patch", format!("Invalid value: {:?}: {why}", object.to_string()));
+    pub fn patched_object(shown: &str, why: &str) -> Self {
+        let cause = Cause::invalid("patch", format!("Invalid value: {shown:?}: {why}"));
         let mut out = Self::new(422, "Invalid", format!(" \"\" is invalid: patch: {}", cause.message));
         out.detail("causes", json!([cause.to_value()]));
         out

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::call::{Call, PatchType, Verb};
 use super::convert::Form;
 use super::handler::Reply;
+use super::managed::{self, Writer};
 use super::patch;
 use super::refusal::{Cause, Refusal};
 use super::state::State;
@@ -91,6 +92,53 @@ pub fn handle(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     if let Some(rv) = meta(&wanted, "resourceVersion") {
         write::meta_mut(&mut new).insert("resourceVersion".into(), rv.clone());
     }
-    let stored = write::save_whole(state, call, &old, new)?;
+    // A custom object without replicas has a number that nobody sends.
+    let before = old.value.pointer(&pointer).map_or(Some(i64::MIN), |n| n.as_i64().filter(|n| *n != 0));
+    let entries = owners(call, &old.value, &path, before, Some(replicas).filter(|n| *n != 0));
+    let stored = write::save_owned(state, call, &old, new, entries)?;
     Ok(Reply::value(200, &scale_of(call, &stored.value)))
+}
+
+/// Who owns what after a change of the replicas (`ScaleHandler` of apimachinery). Owners of the replicas are told apart there by the version of the
+/// Scale: an update's entry is split, and what is about the replicas has no time. Zero replicas are left out, so nobody owns them.
+fn owners(call: &Call, old: &Value, path: &str, before: Option<i64>, now: Option<i64>) -> Vec<Value> {
+    let steps = path.split('.').filter(|s| !s.is_empty()).rev();
+    let node = steps.fold(json!({}), |inner, step| json!({format!("f:{step}"): inner}));
+    let replicas = node.as_object().cloned().unwrap_or_default();
+    let parents = managed::entries(old);
+    let owns = |entry: &Value| !managed::intersect(&managed::entry_set(entry), &replicas).is_empty();
+    let mut scaled: Vec<Value> = parents.iter().filter(|e| owns(e)).cloned().collect();
+    let api_version = call.resource.api_version();
+    // A PUT of a custom kind's scale leaves the owners as they are.
+    let moves = !(call.resource.is_custom() && call.verb == Verb::Update);
+    if !scaled.is_empty() && before != now && moves {
+        let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: "" };
+        scaled = now.map(|_| managed::new_entry("Update", &writer, replicas.clone())).into_iter().collect();
+    }
+    let mut out = Vec::new();
+    for mut entry in parents {
+        let applied = entry.get("operation").is_some_and(|o| o == "Apply");
+        let same = |other: &Value| ["operation", "manager", "subresource"].iter().all(|f| other.get(*f) == entry.get(*f));
+        match scaled.iter().position(same) {
+            Some(at) if applied && owns(&entry) => {
+                scaled.remove(at);
+            }
+            _ if owns(&entry) => {
+                if let Some(set) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) {
+                    managed::subtract(set, &replicas);
+                }
+            }
+            _ => {}
+        }
+        out.push(entry);
+    }
+    for mut entry in scaled {
+        if let Some(fields) = entry.as_object_mut() {
+            fields.remove("time");
+            fields.insert("apiVersion".into(), api_version.clone().into());
+            fields.insert("fieldsV1".into(), Value::Object(replicas.clone()));
+        }
+        out.push(entry);
+    }
+    out
 }

@@ -156,18 +156,11 @@ impl State {
 
     /// Writes one version.
     pub fn commit(&mut self, call: &Call, resource: &Resource, key: Key, new: Option<Value>) -> Arc<Stored> {
-        self.commit_hidden(call, resource, key, new, Vec::new())
+        self.commit_hidden(call, resource, key, new, false)
     }
 
     /// Writes one version, with what storage keeps of it and nobody sees: revision, table, log, watchers. The only way an object changes.
-    pub fn commit_hidden(
-        &mut self,
-        call: &Call,
-        resource: &Resource,
-        key: Key,
-        new: Option<Value>,
-        hidden: Vec<String>,
-    ) -> Arc<Stored> {
+    pub fn commit_hidden(&mut self, call: &Call, resource: &Resource, key: Key, new: Option<Value>, hidden: bool) -> Arc<Stored> {
         self.rv += 1;
         let rv = self.rv;
         let at = self.clock.now();

@@ -25,19 +25,19 @@ pub struct Stored {
     pub rv: u64,
     /// First version of the object: its own watch line says ADDED.
     pub created: bool,
-    /// Empty metadata of a custom object, by name: kept in the JSON of a real server's storage, and never shown. The next write drops it,
-    /// even if it changes nothing else.
-    pub hidden: Vec<String>,
+    /// Is there empty metadata of a custom object? It is kept in the JSON of a real server's storage, and never shown; the next write drops it, even if
+    /// it changes nothing else.
+    pub hidden: bool,
     line: OnceLock<Bytes>,
 }
 
 impl Stored {
     pub fn new(value: Value, rv: u64, created: bool) -> Self {
-        Self { value: Arc::new(value), rv, created, hidden: Vec::new(), line: OnceLock::new() }
+        Self { value: Arc::new(value), rv, created, hidden: false, line: OnceLock::new() }
     }
 
     #[must_use]
-    pub fn hiding(mut self, hidden: Vec<String>) -> Self {
+    pub fn hiding(mut self, hidden: bool) -> Self {
         self.hidden = hidden;
         self
     }

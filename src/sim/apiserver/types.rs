@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, sync::OnceLock};
 
 use serde_json::{Map, Value};
 
+use super::patch::go_map;
+
 /// Field numbers, names and types; printed by `tests/controlplane/protofields`.
 const FIELDS: &str = include_str!("types.fields");
 
@@ -191,12 +193,16 @@ struct Decoder<'a> {
 impl Decoder<'_> {
     fn wrong(value: &Value, owner: &str, path: &str, of: &str) -> String {
         let owner = owner.split('.').next_back().unwrap_or_default();
+        let (list, of) = of.rfind(']').map_or(("", of), |at| of.split_at(at + 1));
         let of = match of {
-            "int" => "int32",
-            "double" => "float64",
-            other => other,
+            "int" => "int32".to_owned(),
+            "double" => "float64".to_owned(),
+            // The packages there are named by the version alone.
+            message => message.split_once('.').map_or_else(|| message.to_owned(), |(_, name)| format!("v1.{name}")),
         };
-        format!("json: cannot unmarshal {} into Go struct field {owner}.{path} of type {of}", go_kind(value))
+        // Neither the number of an item nor the key of an entry is told.
+        let path: String = path.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
+        format!("json: cannot unmarshal {} into Go struct field {owner}.{path} of type {list}{of}", go_kind(value))
     }
 
     fn one(&mut self, value: &mut Value, of: &'static str, owner: &str, path: &str) -> Result<(), String> {
@@ -293,7 +299,8 @@ impl Decoder<'_> {
             if entry.is_null() {
                 *entry = if of == "bytes" { Value::from("") } else { zero(Shape::One, of) };
             } else {
-                self.one(entry, of, owner, &under(path, name))?;
+                let inner = if types().messages.contains_key(of) { under(path, name) } else { path.to_owned() };
+                self.one(entry, of, owner, &inner)?;
             }
         }
         Ok(())
@@ -326,7 +333,7 @@ pub fn stored(message: &str, value: &mut Value) {
 /// What a configuration says that the schema of a message does not have, in the words of structured-merge-diff.
 pub fn undeclared(message: &str, value: &Value, path: &str, out: &mut Vec<String>) {
     let Some(message) = types().messages.get(message) else { return };
-    let Value::Object(fields) = value else { return out.push(format!("{path}: expected map, got {}", smd_value(value))) };
+    let Value::Object(fields) = value else { return out.push(format!("{path}: expected map, got &{{{}}}", go_map(value))) };
     for (name, field) in fields.iter().filter(|(_, field)| !field.is_null()) {
         if path.is_empty() && matches!(name.as_str(), "apiVersion" | "kind") {
             continue;
@@ -343,13 +350,13 @@ pub fn undeclared(message: &str, value: &Value, path: &str, out: &mut Vec<String
                     undeclared_one(of, item, &path, out);
                 }
             }
-            (Shape::List, _) => out.push(format!("{path}: expected list, got {}", smd_value(field))),
+            (Shape::List, _) => out.push(format!("{path}: expected list, got &{{{}}}", go_map(field))),
             (Shape::Map, Value::Object(entries)) => {
                 for (key, entry) in entries {
                     undeclared_one(of, entry, &format!("{path}.{key}"), out);
                 }
             }
-            (Shape::Map, _) => out.push(format!("{path}: expected map, got {}", smd_value(field))),
+            (Shape::Map, _) => out.push(format!("{path}: expected map, got &{{{}}}", go_map(field))),
         }
     }
 }
@@ -365,9 +372,11 @@ fn undeclared_one(of: &str, value: &Value, path: &str, out: &mut Vec<String>) {
             out.push(format!("{path}: expected numeric (int or float), got {have}"));
         }
         "bool" if !value.is_boolean() && !value.is_null() => {
-            out.push(format!("{path}: expected boolean, got {}", smd_value(value)));
+            out.push(format!("{path}: expected boolean, got &{{{}}}", go_map(value)));
         }
-        "intstr" | "quantity" | "time" if !plain => out.push(format!("{path}: expected any scalar, got {}", smd_value(value))),
+        "intstr" | "quantity" | "time" if !plain => {
+            out.push(format!("{path}: expected any scalar, got &{{{}}}", go_map(value)));
+        }
         "string" | "bytes" | "duration" | "int" | "double" | "bool" | "intstr" | "quantity" | "time" | "items" | "raw" => {}
         message => undeclared(message, value, path, out),
     }
@@ -417,7 +426,7 @@ mod tests {
     #[test]
     fn a_value_of_another_type_is_refused() {
         for (sent, field) in [
-            (json!({"data": {"k": 1}}), "ConfigMap.data.k of type string"),
+            (json!({"data": {"k": 1}}), "ConfigMap.data of type string"),
             (json!({"data": "text"}), "ConfigMap.data of type map[string]string"),
             (json!({"metadata": {"labels": ["a"]}}), "ObjectMeta.metadata.labels of type map[string]string"),
         ] {

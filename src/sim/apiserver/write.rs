@@ -19,7 +19,7 @@ enum Ownership {
     /// Compare with the old object.
     Update,
     /// An apply has worked it out already.
-    Given { entries: Vec<Value>, hidden: Vec<String> },
+    Given { entries: Vec<Value>, hidden: bool },
 }
 
 pub fn meta<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
@@ -111,7 +111,7 @@ fn check_patched(call: &Call, patched: &Value) -> Result<(), Refusal> {
             return Err(other_type(resource, &call.name, field, &text(field), wanted));
         }
         if text(field) != *wanted {
-            return Err(Refusal::patched_object(patched, "the object has another type"));
+            return Err(Refusal::patched_object(&patched.to_string(), "the object has another type"));
         }
     }
     Ok(())
@@ -217,7 +217,7 @@ fn create_object(state: &mut State, call: &Call, mut body: Value, ownership: Own
         object.remove("status");
     }
     let body = admit::defaults(call, admit::normalise(&resource, body));
-    let mut hidden = Vec::new();
+    let mut hidden = false;
     let entries = match ownership {
         Ownership::Given { entries, hidden: other } => {
             hidden = other;
@@ -325,7 +325,7 @@ fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let tracked = tracked(state, &call.resource);
     let (merged, entries) = apply::apply(&call.resource, old.as_ref().map(|s| &*s.value), config, &writer, force, tracked)?;
     let merged = decode::applied(call, merged)?;
-    let ownership = Ownership::Given { entries, hidden: hidden(call, &merged) };
+    let ownership = Ownership::Given { entries, hidden: hides(call, &merged) };
     let Some(old) = old else {
         let stored = create_object(state, call, merged, ownership)?;
         return Ok(Reply::stored(201, call, &stored));
@@ -334,12 +334,11 @@ fn apply_patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     Ok(Reply::stored(200, call, &stored))
 }
 
-/// What an apply puts into the storage of a custom object that no reader is shown.
-fn hidden(call: &Call, object: &Value) -> Vec<String> {
+/// Does an apply put anything into the storage of a custom object that no reader is shown? Such a write is never taken for one that changes nothing.
+fn hides(call: &Call, object: &Value) -> bool {
     let empty = |v: &Value| v.as_array().is_some_and(Vec::is_empty) || v.as_object().is_some_and(Map::is_empty);
     let stored = call.resource.is_custom() && call.sub.is_empty();
-    let metadata = object.get("metadata").and_then(Value::as_object).filter(|_| stored);
-    metadata.into_iter().flatten().filter(|(_, v)| empty(v)).map(|(name, _)| name.clone()).collect()
+    stored && object.get("metadata").and_then(Value::as_object).is_some_and(|m| m.values().any(empty))
 }
 
 fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Refusal> {
@@ -463,9 +462,13 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
     let resource = call.resource.clone();
     check_preconditions(call, &old.value, &new)?;
     let frozen = validate::frozen_metadata(&old.value, &new);
+    let left_out: Vec<&str> = ["deletionTimestamp", "deletionGracePeriodSeconds"]
+        .into_iter()
+        .filter(|field| meta(&new, field).is_none_or(Value::is_null) && meta(&old.value, field).is_some())
+        .collect();
     keep_foreign_parts(call, &old.value, &mut new);
     let mut new = admit::update_defaults(call, admit::normalise(&resource, new));
-    let mut hidden = Vec::new();
+    let mut hidden = false;
     match ownership {
         Ownership::Given { entries, hidden: other } => {
             hidden = other;
@@ -474,11 +477,11 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
         Ownership::Update if tracked(state, &resource) => {
             // Seen on a real server: what nobody owned anything of is not tracked, until an apply.
             let owned = meta(&new, "managedFields").is_some();
-            let changes = if owned { managed::diff(&resource, &call.sub, &old.value, &new) } else { managed::Changes::default() };
-            if !changes.is_empty() {
+            if owned {
+                let mut changes = managed::diff(&resource, &call.sub, &old.value, &new);
+                // Times of deletion stay, but who leaves them out takes them from their owner.
+                managed::remove_metadata(&resource, &call.sub, &mut changes, &left_out);
                 let (api_version, now) = (resource.api_version(), state.now_text());
-                // Seen on a real server: ownership by the scale subresource has no time.
-                let now = if call.sub == "scale" { String::new() } else { now };
                 let writer = Writer { manager: &call.manager, subresource: &call.sub, api_version: &api_version, now: &now };
                 let entries = managed::take_entries(&mut new);
                 managed::track_update(&mut new, entries, &changes, &writer);
@@ -505,18 +508,12 @@ fn save(state: &mut State, call: &Call, old: &Arc<Stored>, mut new: Value, owner
 
 /// Commits a changed object, or removes it when its last finalizer went; a write that changes nothing leaves no trace.
 pub fn finish(state: &mut State, call: &Call, old: &Arc<Stored>, new: Value) -> Result<Arc<Stored>, Refusal> {
-    finish_hidden(state, call, old, new, Vec::new())
+    finish_hidden(state, call, old, new, false)
 }
 
-fn finish_hidden(
-    state: &mut State,
-    call: &Call,
-    old: &Arc<Stored>,
-    new: Value,
-    hidden: Vec<String>,
-) -> Result<Arc<Stored>, Refusal> {
+fn finish_hidden(state: &mut State, call: &Call, old: &Arc<Stored>, new: Value, hidden: bool) -> Result<Arc<Stored>, Refusal> {
     let resource = call.resource.clone();
-    if *old.value == new && old.hidden == hidden {
+    if !old.hidden && !hidden && (*old.value == new || managed::only_times_differ(&old.value, &new)) {
         return Ok(old.clone());
     }
     if call.dry_run() {
@@ -537,7 +534,13 @@ fn finish_hidden(
     Ok(stored)
 }
 
-/// Saves a changed object for a subresource that shows only a part of it.
-pub fn save_whole(state: &mut State, call: &Call, old: &Arc<Stored>, new: Value) -> Result<Arc<Stored>, Refusal> {
-    save(state, call, old, new, Ownership::Update)
+/// Saves a changed object for a subresource that shows only a part of it, and has its own way with owners.
+pub fn save_owned(
+    state: &mut State,
+    call: &Call,
+    old: &Arc<Stored>,
+    new: Value,
+    entries: Vec<Value>,
+) -> Result<Arc<Stored>, Refusal> {
+    save(state, call, old, new, Ownership::Given { entries, hidden: false })
 }
