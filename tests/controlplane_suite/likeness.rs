@@ -26,7 +26,7 @@ fn data(name: &str) -> String {
 }
 
 /// Sequences drawn in each run; `LIKENESS_SEQUENCES` says another number, `LIKENESS_SEED` another seed.
-const SEQUENCES: usize = 80;
+const SEQUENCES: usize = 200;
 const SEED: u64 = 20_261_130;
 
 fn number<T: std::str::FromStr>(name: &str, otherwise: T) -> T {
@@ -49,7 +49,7 @@ fn print(what: &str, outcome: &Outcome) {
     let requests: usize = outcome.requests.values().sum();
     println!("{} {what} sequences of {requests} requests: {:?}", outcome.sequences, outcome.requests);
     for chance in &outcome.not_repeated {
-        println!("not repeated in a second run: {chance}");
+        println!("not repeated in another run: {chance}");
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use super::handler::Reply;
+use super::managed;
 use super::read::to_delete;
 use super::refusal::{Cause, Refusal};
 use super::resource::Resource;
@@ -192,10 +193,22 @@ pub fn delete_one(
         graceful = true;
         shorten(&mut new, grace, now);
     }
+    // The finalizers of a deletion are written first, unless nothing else is: then what was written counts as nothing at all.
+    let finalizers = |v: &Value| meta(v, "finalizers").cloned();
+    let hollow = !graceful && !has_finalizers(&new) && (has_finalizers(&old.value) || finalizers(&old.value) != finalizers(&new));
     let waits = has_finalizers(&new) || meta(&new, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0) > 0;
+    if options.dry_run && hollow {
+        let mut empty = managed::blank(resource);
+        empty["apiVersion"] = resource.api_version().into();
+        empty["kind"] = resource.kind.clone().into();
+        return Ok(Outcome::Marked(Arc::new(Stored::new(empty, old.rv, false))));
+    }
     if options.dry_run {
         let shown = Arc::new(Stored::new(new, old.rv, false));
         return Ok(if waits { Outcome::Marked(shown) } else { Outcome::Gone(shown) });
+    }
+    if hollow && !options.resource_version.is_empty() {
+        return Err(Refusal::other_revision(resource, (&key.0, &key.1), "", meta_str(&old.value, "resourceVersion")));
     }
     if waits {
         return finish(state, call, &old, new).map(Outcome::Marked);

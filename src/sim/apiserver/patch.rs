@@ -1,5 +1,7 @@
 //! JSON patch and merge patch on JSON values. Strategic merge patch is in `strategic`, apply in `apply`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::refusal::Refusal;
@@ -15,24 +17,61 @@ pub fn json(object: Value, body: &Value) -> Result<Value, Refusal> {
         ..Refusal::new(422, "Invalid", "the server rejected our request due to an error in our request")
     };
     let mut out = object;
+    let mut nulls = Nulls::default();
     for operation in list {
         let mut operation = operation.clone();
-        let op = operation.get("op").and_then(Value::as_str).unwrap_or_default();
-        if op == "replace" && is_absent_member(&out, &operation, "path") {
+        let text = |field: &str| operation.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (op, path, from) = (text("op"), text("path"), text("from"));
+        let absent = |at: &str| is_absent_member(&out, at) || nulls.is_below_hollow(at);
+        let source = if op == "copy" { nulls.of(&from) } else { Null::No };
+        if op == "replace" && is_absent_member(&out, &path) {
             operation["op"] = "add".into();
-        } else if op == "copy" && is_absent_member(&out, &operation, "from") {
-            operation = json!({"op": "add", "path": operation.get("path").cloned().unwrap_or_default(), "value": null});
-        } else if op == "test" && operation.get("value") == Some(&Value::Null) && is_absent_member(&out, &operation, "path") {
+        } else if op == "copy" && absent(&from) {
+            operation = json!({"op": "add", "path": path, "value": null});
+        } else if op == "test" && operation.get("value") == Some(&Value::Null) && absent(&path) {
             continue;
         }
+        let given = matches!(op.as_str(), "add" | "replace") && operation.get("value") == Some(&Value::Null);
         let operation: json_patch::PatchOperation = serde_json::from_value(operation).map_err(|_| rejected())?;
         json_patch::patch(&mut out, &[operation]).map_err(|_| rejected())?;
+        if op != "test" {
+            let null = if given { Null::Given } else { source };
+            nulls.set(&path, if null == Null::Given && op == "copy" { Null::Hollow } else { null });
+        }
     }
     Ok(out)
 }
 
-fn is_absent_member(object: &Value, operation: &Value, field: &str) -> bool {
-    let path = operation.get(field).and_then(Value::as_str).unwrap_or_default();
+/// The patch library tells nulls apart: one that was given is a value, a copy of it is an object without members.
+#[derive(Debug, Default)]
+struct Nulls(BTreeMap<String, Null>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Null {
+    No,
+    Given,
+    Hollow,
+}
+
+impl Nulls {
+    fn of(&self, path: &str) -> Null {
+        self.0.get(path).copied().unwrap_or(Null::No)
+    }
+
+    fn set(&mut self, path: &str, null: Null) {
+        let below = format!("{path}/");
+        self.0.retain(|known, _| known != path && !known.starts_with(&below));
+        if null != Null::No {
+            self.0.insert(path.to_owned(), null);
+        }
+    }
+
+    fn is_below_hollow(&self, path: &str) -> bool {
+        path.rsplit_once('/').is_some_and(|(parent, _)| self.of(parent) == Null::Hollow)
+    }
+}
+
+fn is_absent_member(object: &Value, path: &str) -> bool {
     let Some((parent, _)) = path.rsplit_once('/') else { return false };
     object.pointer(path).is_none() && object.pointer(parent).is_some_and(Value::is_object)
 }

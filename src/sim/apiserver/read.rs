@@ -94,18 +94,17 @@ fn collect<'a>(
     token_rv: i64,
 ) -> (Vec<Arc<Stored>>, Option<(String, usize)>) {
     let mut out = Vec::new();
-    let mut last: Option<&Key> = None;
     let mut objects = objects;
-    for (key, stored) in objects.by_ref() {
+    while let Some((key, stored)) = objects.next() {
         if !selectors.matches(&stored.value) {
             continue;
         }
-        if out.len() == limit {
-            let token = last.map(|k| continue_token(token_rv, k)).unwrap_or_default();
-            return (out, Some((token, 1 + objects.count())));
-        }
         out.push(stored.clone());
-        last = Some(key);
+        if out.len() == limit {
+            // Nobody looks whether what is left is selected.
+            let rest = objects.count();
+            return (out, (rest > 0).then(|| (continue_token(token_rv, key), rest)));
+        }
     }
     (out, None)
 }

@@ -189,6 +189,15 @@ impl Refusal {
         Self::conflict(resource, key.1, &why)
     }
 
+    /// A revision that is not that of the stored object, found by the storage layer.
+    pub fn other_revision(resource: &Resource, key: (&str, &str), sent: &str, stored: &str) -> Self {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: ResourceVersion in precondition: {sent}, ResourceVersion in object meta: {stored}",
+            resource.storage_path(key.0, key.1)
+        );
+        Self::conflict(resource, key.1, &why)
+    }
+
     /// A failed precondition of a delete, which real servers report on the kind.
     pub fn failed_precondition(resource: &Resource, name: &str, why: &str) -> Self {
         let mut out = Self::conflict(resource, name, why);

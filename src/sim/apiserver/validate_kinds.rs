@@ -21,11 +21,84 @@ fn required(field: String) -> Cause {
     Cause { reason: "FieldValueRequired", message: "Required value".into(), field }
 }
 
+/// The sources of a volume in the order in which a real server looks at them, each with a field that it must have. Two are spelled otherwise there.
+const SOURCES: &[(&str, &str)] = &[
+    ("emptyDir", ""),
+    ("hostPath", "path"),
+    ("gitRepo", ""),
+    ("gcePersistentDisk", ""),
+    ("awsElasticBlockStore", ""),
+    ("secret", "secretName"),
+    ("nfs", ""),
+    ("iscsi", ""),
+    ("glusterfs", ""),
+    ("flocker", ""),
+    ("persistentVolumeClaim", "claimName"),
+    ("rbd", ""),
+    ("cinder", ""),
+    ("cephfs", ""),
+    ("quobyte", ""),
+    ("downwardAPI", ""),
+    ("fc", ""),
+    ("flexVolume", ""),
+    ("configMap", "name"),
+    ("azureFile", ""),
+    ("vsphereVolume", ""),
+    ("photonPersistentDisk", ""),
+    ("portworxVolume", ""),
+    ("azureDisk", ""),
+    ("storageos", ""),
+    ("projected", ""),
+    ("scaleIO", ""),
+    ("csi", ""),
+    ("ephemeral", ""),
+    ("image", ""),
+];
+
+/// The names of the valid volumes.
+fn volumes<'a>(path: &str, spec: &'a Value, causes: &mut Vec<Cause>) -> Vec<&'a Value> {
+    let mut names: Vec<&Value> = Vec::new();
+    for (n, volume) in list(spec, "volumes").iter().enumerate() {
+        let at = format!("{path}.volumes[{n}]");
+        let mut found = Vec::new();
+        let mut sources = SOURCES.iter().filter_map(|(source, needs)| Some((source, needs, volume.get(*source)?)));
+        if let Some((source, needs, first)) = sources.next()
+            && !needs.is_empty()
+            && first.get(*needs).and_then(Value::as_str).is_none_or(str::is_empty)
+        {
+            found.push(required(format!("{at}.{source}.{needs}")));
+        }
+        for (source, ..) in sources {
+            let spelled = match *source {
+                "downwardAPI" => "downwarAPI",
+                "cephfs" => "cephFS",
+                other => other,
+            };
+            found.push(Cause::forbidden(format!("{at}.{spelled}"), "may not specify more than 1 volume type"));
+        }
+        let name = volume.get("name").unwrap_or(&Value::Null);
+        let text = name.as_str().unwrap_or_default();
+        if text.is_empty() {
+            found.push(required(format!("{at}.name")));
+        } else if !wrapped(text, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
+            found.push(Cause::invalid(format!("{at}.name"), format!("Invalid value: {text:?}: {LABEL}")));
+        }
+        if names.contains(&name) {
+            found.push(duplicate(format!("{at}.name"), name));
+        }
+        if found.is_empty() {
+            names.push(name);
+        }
+        causes.append(&mut found);
+    }
+    names
+}
+
 fn pod_spec(path: &str, spec: Option<&Value>, causes: &mut Vec<Cause>) {
     let empty = json!({});
     let spec = spec.unwrap_or(&empty);
     let containers = list(spec, "containers");
-    let volumes: Vec<&Value> = list(spec, "volumes").iter().filter_map(|v| v.get("name")).collect();
+    let volumes = volumes(path, spec, causes);
     if containers.is_empty() {
         causes.push(required(format!("{path}.containers")));
     }

@@ -104,6 +104,7 @@ fn without_revisions(text: &str) -> String {
         "current: ",
         "in record (",
         "in the precondition (",
+        "ResourceVersion in object meta: ",
         "too old resource version: ",
         "resource version: N (",
         "resource version: ",
