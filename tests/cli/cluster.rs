@@ -12,7 +12,7 @@ fn words(text: &str) -> String {
 }
 
 #[track_caller]
-fn says(text: &str, wanted: &[&str]) {
+pub fn says(text: &str, wanted: &[&str]) {
     let said = words(text);
     for wanted in wanted {
         assert!(said.contains(wanted), "no {wanted:?} in {text}");
@@ -20,7 +20,7 @@ fn says(text: &str, wanted: &[&str]) {
 }
 
 #[track_caller]
-fn ends(ran: &Ran, code: i32) {
+pub fn ends(ran: &Ran, code: i32) {
     assert_eq!(ran.code, Some(code), "{ran:?}");
 }
 

@@ -4,6 +4,7 @@ mod bad_input;
 mod cluster;
 mod credentials;
 mod help;
+mod kmm;
 mod pipes;
 mod reconcile;
 mod rights;
