@@ -9,6 +9,7 @@ mod budgets;
 mod by_hand;
 mod claims;
 mod credentials;
+mod csi;
 mod duel;
 mod fleet;
 mod installed;
