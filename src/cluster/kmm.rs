@@ -36,12 +36,14 @@ pub struct Read {
 /// A list that cannot be had; one object that does not decode is no error.
 pub async fn read(cluster: &Cluster) -> Result<Option<Read>, KmmError> {
     let own = |plural: &str| format!("/apis/{GROUP}/{VERSION}/{plural}");
+    // Everybody may ask what is served; the kind itself is forbidden to most where it is not served, too.
+    match cluster.call(Call::get(format!("/apis/{GROUP}/{VERSION}"))).await {
+        Ok(_) => {}
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
     let mut read = Read::default();
-    let modules = match list::<ModuleRecord>(cluster, own("modules"), &mut read).await {
-        Ok(modules) => modules,
-        Err(KmmError::Call(error)) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let modules = list::<ModuleRecord>(cluster, own("modules"), &mut read).await?;
     let configs = list::<NmcRecord>(cluster, own("nodemodulesconfigs"), &mut read).await?;
     let images = list::<ImagesRecord>(cluster, own("moduleimagesconfigs"), &mut read).await?;
     let selecting = |kind: Kind, label: &str| {

@@ -17,7 +17,16 @@ fn occupancy(view: &FleetView) -> &Occupancy {
 
 /// Why this pod claims the component, and its class.
 fn judged(component: ComponentBuilder, others: impl Records, pod: PodBuilder) -> Option<(ClaimReason, ClaimantClass)> {
-    let view = fleet().with(component).with(node("n1")).with(others).with(pod).project(at(0));
+    judged_on(node("n1"), component, others, pod)
+}
+
+fn judged_on(
+    node: NodeBuilder,
+    component: ComponentBuilder,
+    others: impl Records,
+    pod: PodBuilder,
+) -> Option<(ClaimReason, ClaimantClass)> {
+    let view = fleet().with(component).with(node).with(others).with(pod).project(at(0));
     let claimants = &occupancy(&view).claimants;
     assert!(claimants.len() <= 1);
     claimants.first().map(|claimant| (claimant.why.clone(), claimant.class))
@@ -67,10 +76,12 @@ fn a_pod_claims_by_resource_claim_selector_or_reboot() {
     );
     assert_eq!(reason_of(by_selector(), none(), app().label("uses", "gpu")), Some(ClaimReason::Selector), "selector");
     assert_eq!(reason_of(by_selector(), none(), pod("b/p").on("n1").label("uses", "gpu")), None, "another namespace");
-    assert_eq!(reason_of(by_reboot(), none(), app()), Some(ClaimReason::Reboot), "everything drainable");
-    assert_eq!(reason_of(by_reboot(), none(), app().claims(GPU, 2)), resource, "the exact reason comes first");
-    assert_eq!(reason_of(by_reboot(), none(), pod("a/d").on("n1").owned_by("DaemonSet", "d")), None, "a DaemonSet stays");
-    assert_eq!(reason_of(by_reboot(), none(), pod("a/m").on("n1").mirror()), None, "a static pod stays");
+    let loaded = |pod| judged_on(node("n1").loaded("ns/gpu", "1"), by_reboot(), none(), pod).map(|(why, _)| why);
+    assert_eq!(loaded(app()), Some(ClaimReason::Reboot), "everything drainable");
+    assert_eq!(reason_of(by_reboot(), none(), app()), None, "nothing is loaded, so nothing has to be rebooted away");
+    assert_eq!(loaded(app().claims(GPU, 2)), resource, "the exact reason comes first");
+    assert_eq!(loaded(pod("a/d").on("n1").owned_by("DaemonSet", "d")), None, "a DaemonSet stays");
+    assert_eq!(loaded(pod("a/m").on("n1").mirror()), None, "a static pod stays");
 }
 
 #[test]

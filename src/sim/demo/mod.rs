@@ -31,6 +31,7 @@ pub struct DemoOptions {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
+    /// A kernel module with its device plugin, and pods that use the devices
     #[default]
     KernelModule,
     /// Two CSI nodeplugins, and pods with FUSE, rbd-nbd and kernel mounts
