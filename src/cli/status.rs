@@ -84,7 +84,6 @@ impl Kmm {
         match kmm::read(cluster).await {
             Ok(read) => Self { report: read.as_ref().map(render::kmm::report), failure: None },
             // Those who may not read it did not ask for it.
-            Err(kmm::KmmError::Call(error)) if error.is_forbidden() => Self::default(),
             Err(error) => Self { report: None, failure: Some(format!("KMM cannot be seen: {error}")) },
         }
     }
