@@ -264,7 +264,16 @@ pub(super) fn ended(f: &Facts<'_>) -> Verdict {
     {
         return verdict;
     }
-    tidy(f).or_else(|| drop_finalizer(f)).unwrap_or_else(|| at_rest(f))
+    let tidied = tidy(f);
+    // One that is deleted and has nothing left on its node goes, whatever the node waits for: what a label asks for by now is for the next one.
+    let waits = matches!(tidied, None | Some(Verdict::Wait(_)));
+    if deleted
+        && waits
+        && let Some(verdict) = drop_finalizer(f)
+    {
+        return verdict;
+    }
+    tidied.or_else(|| drop_finalizer(f)).unwrap_or_else(|| at_rest(f))
 }
 
 /// Everything that a node without a running handoff may need: a repair by the interlock, our cordon and mark off, its slot freed.

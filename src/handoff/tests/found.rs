@@ -1,7 +1,10 @@
 //! What the model check found: each a story that went wrong until its fix.
 
 use super::world::*;
-use crate::api::{Phase, handoff::HandoffAction, keys::Role};
+use crate::{
+    api::{Phase, handoff::HandoffAction, keys::Role},
+    fleet::build::key,
+};
 
 #[test]
 fn a_node_left_as_it_is_while_its_new_version_comes_is_not_written_for_ever() {
@@ -77,4 +80,27 @@ fn a_node_left_as_it_is_without_its_label_is_at_rest() {
     world.at_rest();
     assert_eq!(world.kernel["n1"].as_deref(), Some("1"));
     assert_eq!(*world.verdict("n1"), crate::handoff::verdict::Verdict::Done, "a person chose that");
+}
+
+/// A person deletes the handoff, and moves the label by hand before it is gone.
+#[test]
+fn a_label_moved_while_a_deleted_handoff_goes_is_followed_by_the_next_one() {
+    for late in [false, true] {
+        let mut world = World::new(&["n1"]);
+        world.claimant("shop/train-0", "n1");
+        world.stuck.insert(key("shop/train-0"));
+        world.ask("n1", "2");
+        world.until_phase("n1", Phase::Draining);
+        let at = world.at();
+        world.handoffs.values_mut().for_each(|it| it.meta.deletion = Some(crate::fleet::records::Deletion { at, grace: 0 }));
+        world.until("it has ended", |world| {
+            world.handoffs.values().all(|it| it.status.phase == Phase::Aborted) && (!late || world.mark("n1").is_none())
+        });
+        assert!(!world.handoffs.is_empty(), "it is still there");
+        world.stuck.clear();
+        world.delete(&key("shop/train-0"));
+        world.edit_label("n1", Role::Desired, Some("2"));
+        world.until("the label is followed", |world| world.runs("n1", "2"));
+        assert!(!world.nodes["n1"].unschedulable && world.lease.slots.is_empty());
+    }
 }
