@@ -265,15 +265,16 @@ pub(super) fn ended(f: &Facts<'_>) -> Verdict {
         return verdict;
     }
     let tidied = tidy(f);
-    // One that is deleted and has nothing left on its node goes, whatever the node waits for: what a label asks for by now is for the next one.
-    let waits = matches!(tidied, None | Some(Verdict::Wait(_)));
+    // One that is deleted goes, whatever the node waits for by then: what a label asks for is for the next one. Where something of
+    // it is left, only to make room for such an order: mark, cordon and slot stay on the node, and the next one takes them over.
     if deleted
-        && waits
+        && matches!(tidied, None | Some(Verdict::Wait(_)))
+        && (nothing_left(f) || by_hand::label_order(f).is_some())
         && let Some(verdict) = drop_finalizer(f)
     {
         return verdict;
     }
-    tidied.or_else(|| drop_finalizer(f)).unwrap_or_else(|| at_rest(f))
+    tidied.or_else(|| nothing_left(f).then(|| drop_finalizer(f)).flatten()).unwrap_or_else(|| at_rest(f))
 }
 
 /// Everything that a node without a running handoff may need: a repair by the interlock, our cordon and mark off, its slot freed.
@@ -382,16 +383,24 @@ fn leave(f: &Facts<'_>) -> Option<Verdict> {
     if acts {
         return None;
     }
-    release(f, "left as it is by a person").or_else(|| drop_finalizer(f))
+    release(f, "left as it is by a person").or_else(|| nothing_left(f).then(|| drop_finalizer(f)).flatten())
+}
+
+/// No mark, no cordon of ours and no slot: the handoff is not needed to give the node back.
+fn nothing_left(f: &Facts<'_>) -> bool {
+    f.record().is_none() || f.mark().is_none() && cordon::state(f) != Cordon::Ours && !f.holds_slot()
 }
 
 fn drop_finalizer(f: &Facts<'_>) -> Option<Verdict> {
     let handoff = f.handoff()?;
-    let clean = f.record().is_none() || f.mark().is_none() && cordon::state(f) != Cordon::Ours && !f.holds_slot();
-    if !clean || !handoff.finalizers.iter().any(|known| &**known == FINALIZER) {
+    if !handoff.finalizers.iter().any(|known| &**known == FINALIZER) {
         return None;
     }
-    let why = format!("nothing of NodeHandoff {} is left on {}", handoff.key, f.node.name);
+    let why = if nothing_left(f) {
+        format!("nothing of NodeHandoff {} is left on {}", handoff.key, f.node.name)
+    } else {
+        format!("NodeHandoff {} is deleted, and the next one takes over on {}", handoff.key, f.node.name)
+    };
     Some(act(Action { op: Op::SetHandoffFinalizer { of: f.handoff_ref()?, present: false }, evidence: Evidence::Watched, why }))
 }
 

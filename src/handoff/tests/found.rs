@@ -97,10 +97,11 @@ fn a_label_moved_while_a_deleted_handoff_goes_is_followed_by_the_next_one() {
             world.handoffs.values().all(|it| it.status.phase == Phase::Aborted) && (!late || world.mark("n1").is_none())
         });
         assert!(!world.handoffs.is_empty(), "it is still there");
+        world.edit_label("n1", Role::Desired, Some("2"));
+        world.until("the deleted one is gone", |world| world.handoffs.values().all(|it| it.meta.deletion.is_none()));
         world.stuck.clear();
         world.delete(&key("shop/train-0"));
-        world.edit_label("n1", Role::Desired, Some("2"));
-        world.until("the label is followed", |world| world.runs("n1", "2"));
-        assert!(!world.nodes["n1"].unschedulable && world.lease.slots.is_empty());
+        world.until("the label is followed", |world| world.runs("n1", "2") && world.lease.slots.is_empty());
+        assert!(!world.nodes["n1"].unschedulable);
     }
 }
