@@ -3,10 +3,10 @@
 
 use super::{
     action::{Action, Evidence, Op},
+    answers::{act, wait},
     cordon::{self, Cordon},
     ending,
     facts::Facts,
-    kernel_module::{act, wait},
     verdict::{BlockerKind, Verdict},
 };
 use crate::api::{

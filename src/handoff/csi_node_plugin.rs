@@ -5,15 +5,14 @@ use jiff::Timestamp;
 
 use super::{
     action::{Action, Evidence, Op, PodRef},
+    answers::{act, effect, enter, enter_with, wait},
     cordon::{self, Cordon},
     ending,
     facts::Facts,
-    interlock::{self, Rule},
-    kernel_module::{
-        act, cordon_kept, cordoning, effect, enter, enter_with, evictions, forget_cordon, held, preflight, uncordoning, wait,
-    },
+    in_use,
     patch::whole_seconds,
     pod_state::state_of,
+    shared_phases::{cordon_kept, cordoning, evictions, forget_cordon, held, preflight, uncordoning},
     start,
     transition::Transition,
     verdict::{Blocker, BlockerKind, ObjectRef, Verdict},
@@ -211,8 +210,8 @@ fn draining(f: &Facts<'_>) -> Verdict {
     if !incoming.is_empty() {
         return wait(f, incoming, None);
     }
-    if let Some(step) = interlock::not_settled(f, Rule::Unknown) {
-        return effect(f, step.effect);
+    if let Some(held_back) = in_use::not_settled(f) {
+        return effect(f, held_back);
     }
     let proof = format!("no pod on {} has a mount that would die with the plugin pod: a fresh list was empty twice", f.node.name);
     enter_with(f, Phase::Detaching, Evidence::FreshTwice, &proof, |next| {
@@ -313,8 +312,8 @@ fn replacing(f: &Facts<'_>, csi: Csi<'_>) -> Verdict {
         if !waiting.is_empty() {
             return wait(f, waiting, None);
         }
-        if let Some(step) = interlock::not_settled(f, Rule::Unknown) {
-            return effect(f, step.effect);
+        if let Some(held_back) = in_use::not_settled(f) {
+            return effect(f, held_back);
         }
         let was = revision_of(old).map(|hash| hash.to_string()).unwrap_or_else(|| "no known revision".to_owned());
         let why = format!(
@@ -335,8 +334,8 @@ fn replacing(f: &Facts<'_>, csi: Csi<'_>) -> Verdict {
     if !going.is_empty() {
         return wait(f, going, None);
     }
-    if let Some(step) = interlock::not_settled(f, Rule::Unknown) {
-        return effect(f, step.effect);
+    if let Some(held_back) = in_use::not_settled(f) {
+        return effect(f, held_back);
     }
     match f.ready_plugin() {
         Some(pod) => {
@@ -381,7 +380,7 @@ pub(super) fn not_ready(f: &Facts<'_>, csi: Csi<'_>) -> Vec<Blocker> {
         };
         all.push(f.on_node(BlockerKind::PluginNotReady, message));
     }
-    all.extend(interlock::not_ready(f));
+    all.extend(in_use::not_ready(f));
     all
 }
 

@@ -11,10 +11,11 @@ pub use super::decisions::{Decisions, NodeDecision};
 use super::{
     action::Subject,
     again::{self, Budgets, Seen},
+    answers, attempt,
     budget::Usage,
     component, ending,
     facts::{Admission, Context, Facts, OtherHandoff},
-    kernel_module, lease,
+    lease,
     observed::Observed,
     preflight,
     queue::{Candidate, Changed, INSTALLS_AT_ONCE, Inputs, Of, Place, Queue},
@@ -173,7 +174,7 @@ pub fn decide_one(
                 &others,
                 queue.admission(&(node.name.clone(), component.clone())),
             )?;
-            Some(kernel_module::decide(&facts))
+            Some(attempt::decide(&facts))
         }
         Subject::Component(key) | Subject::Version { component: key, .. } => {
             let component = view.components.get(key)?;
@@ -255,11 +256,11 @@ impl<'a> Scene<'a> {
                 decision.verdicts.push((key.clone(), without_component(key, node, occupancy, self.view.now)));
                 continue;
             };
-            let (verdict, wait) = kernel_module::timed(&facts);
+            let (verdict, wait) = attempt::timed(&facts);
             let recheck = match &verdict {
                 // An action that does not come through fails at the phase's deadline.
                 Verdict::Act(_) => {
-                    let deadline = kernel_module::deadline(&facts).map(|(_, at)| at).filter(|at| *at > self.view.now);
+                    let deadline = answers::deadline(&facts).map(|(_, at)| at).filter(|at| *at > self.view.now);
                     [wait, deadline].into_iter().flatten().min()
                 }
                 _ => wait,

@@ -4,11 +4,12 @@ use jiff::Timestamp;
 
 use super::{
     action::{Action, Evidence, Op},
+    answers::{act, effect, on_handoff, wait},
     by_hand,
     cordon::{self, Cordon},
     facts::Facts,
+    in_use,
     interlock::{self, Effect, Order, Rule, Step},
-    kernel_module::{act, effect, on_handoff, wait},
     patch::{NodeEdit, loaded_text, whole_seconds},
     start,
     transition::Transition,
@@ -331,7 +332,7 @@ fn repair(f: &Facts<'_>, rule: Rule, action: Action) -> Verdict {
     let why = format!("admit {} for a repair: {}", f.node.name, action.why);
     match slot_for(f) {
         Some(slot) => act(Action { op: Op::Admit(slot), evidence: Evidence::Watched, why }),
-        None => wait(f, interlock::not_ready(f), None),
+        None => wait(f, in_use::not_ready(f), None),
     }
 }
 
@@ -449,8 +450,8 @@ fn unstable_plugin(f: &Facts<'_>) -> Option<(Vec<Blocker>, Option<Timestamp>)> {
 }
 
 fn unstable_since(f: &Facts<'_>, devices: Timestamp) -> Option<(Vec<Blocker>, Option<Timestamp>)> {
-    let Some(pod) = f.ready_plugin() else { return Some((interlock::plugin_not_ready(f), None)) };
-    let blockers = interlock::not_ready(f);
+    let Some(pod) = f.ready_plugin() else { return Some((in_use::plugin_not_ready(f), None)) };
+    let blockers = in_use::not_ready(f);
     if !blockers.is_empty() {
         return Some((blockers, None));
     }

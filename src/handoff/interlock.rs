@@ -3,12 +3,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use super::pod_state::state_of;
 use super::{
     action::{Action, Evidence, Op, PodRef},
     facts::Facts,
-    observed::NotGone,
-    patch::{NodeEdit, whole_seconds},
+    in_use,
+    patch::NodeEdit,
+    pod_state::state_of,
     unload_pod::{self, Outcome},
     verdict::{Blocker, BlockerKind, ObjectRef},
 };
@@ -17,10 +17,7 @@ use crate::{
         Phase, Version, keys,
         keys::{DesiredBy, Loaded, Role},
     },
-    fleet::{
-        records::{ContainerState, PodPhase, PodRecord},
-        view::Claimant,
-    },
+    fleet::records::{ContainerState, PodPhase, PodRecord},
 };
 
 /// In the order of the law. A phase lets the rules up to one of its own act, and is over when the first rule that applies is a later one.
@@ -110,6 +107,10 @@ fn wait(rule: Rule, blockers: Vec<Blocker>) -> Out {
     wait_until(rule, blockers, None)
 }
 
+fn held(rule: Rule, effect: Option<Effect>) -> Out {
+    effect.map(|effect| Step { rule, effect })
+}
+
 fn wait_until(rule: Rule, blockers: Vec<Blocker>, recheck: Option<Timestamp>) -> Out {
     (!blockers.is_empty()).then_some(Step { rule, effect: Effect::Wait { blockers, recheck } })
 }
@@ -151,7 +152,7 @@ fn plugin_off(f: &Facts<'_>, order: &Order) -> Out {
     if order.desired.as_ref() == Some(plugin) && !beside_another {
         return None;
     }
-    in_use(f, Rule::PluginOff).or_else(|| {
+    held(Rule::PluginOff, in_use::in_use(f)).or_else(|| {
         let edit = NodeEdit::new(f).label(Role::Ready, None).label(Role::Plugin, None);
         let why = match &order.desired {
             Some(desired) => format!("stop the plugin of {plugin}: {desired} is wanted on {}", f.node.name),
@@ -190,7 +191,7 @@ fn plugin_gone(f: &Facts<'_>, order: &Order) -> Out {
         blockers.push(f.on_node(BlockerKind::Allocatable, message));
     }
     if !blockers.is_empty() {
-        blockers.extend(not_ready(f));
+        blockers.extend(in_use::not_ready(f));
     }
     wait(Rule::PluginGone, blockers)
 }
@@ -211,9 +212,9 @@ fn loader_off(f: &Facts<'_>, order: &Order) -> Out {
         return None;
     }
     stopped(f, order, Rule::LoaderOff)
-        .or_else(|| in_use(f, Rule::LoaderOff))
-        .or_else(|| wait(Rule::LoaderOff, plugin_pods(f)))
-        .or_else(|| wait(Rule::LoaderOff, open_to_selected(f)))
+        .or_else(|| held(Rule::LoaderOff, in_use::in_use(f)))
+        .or_else(|| wait(Rule::LoaderOff, in_use::plugin_pods(f)))
+        .or_else(|| wait(Rule::LoaderOff, in_use::open_to_selected(f)))
         .or_else(|| {
             let edit = NodeEdit::new(f).label(Role::Loader, None);
             act(
@@ -242,7 +243,7 @@ fn loader_gone(f: &Facts<'_>, order: &Order) -> Out {
             let message = |pod: &PodRecord| format!("the loader pod is {}; the unload pod waits until it is gone", state_of(pod));
             wait(Rule::LoaderGone, pods.map(|pod| f.on_pod(BlockerKind::LoaderPod, pod, message(pod))).collect())
         })
-        .or_else(|| not_settled(f, Rule::LoaderGone))
+        .or_else(|| held(Rule::LoaderGone, in_use::not_settled(f)))
         .or_else(|| {
             let boot = f.boot()?;
             let record = Loaded { stopped_boot: Some(boot.clone()), ..loaded.clone() };
@@ -266,7 +267,7 @@ fn module_out(f: &Facts<'_>, order: &Order) -> Out {
     if let Some(held) = stopped(f, order, RULE) {
         return Some(held);
     }
-    let Some(boot) = f.boot() else { return wait(RULE, not_ready(f)) };
+    let Some(boot) = f.boot() else { return wait(RULE, in_use::not_ready(f)) };
     if boot != stopped_boot {
         return out(format!(
             "{} is out of the kernel of {}: boot {boot} is not the {stopped_boot} in which it was stopped",
@@ -320,10 +321,10 @@ fn module_out(f: &Facts<'_>, order: &Order) -> Out {
         let edit = NodeEdit::new(f).nonce(Some(&new_nonce(f, loaded)));
         return act(RULE, edit.fresh(format!("{} has no unload nonce: set a new one", f.node.name)));
     };
-    let mut claimed = in_use(f, RULE)
-        .or_else(|| wait(RULE, plugin_pods(f)))
-        .or_else(|| wait(RULE, open_to_selected(f)))
-        .or_else(|| not_settled(f, RULE));
+    let mut claimed = held(RULE, in_use::in_use(f))
+        .or_else(|| wait(RULE, in_use::plugin_pods(f)))
+        .or_else(|| wait(RULE, in_use::open_to_selected(f)))
+        .or_else(|| held(RULE, in_use::not_settled(f)));
     if claimed.is_none() {
         claimed = super::unload_record::backing_off(f, RULE);
     }
@@ -355,13 +356,13 @@ fn loader_on(f: &Facts<'_>, order: &Order) -> Out {
             format!("an old loader pod is {}; the loader label waits until it is gone", state_of(pod)),
         ));
     }
-    blockers.extend(missing_daemon_sets(f, desired));
+    blockers.extend(in_use::missing_daemon_sets(f, desired));
     if !blockers.is_empty() {
         return wait(RULE, blockers);
     }
     // An unload pod deleted by force may still be unloading.
     if let Some(left) = f.observed.not_ended(f.node, f.now) {
-        return still_there(f, RULE, left);
+        return held(RULE, Some(in_use::still_there(f, left)));
     }
     let record = Loaded { version: desired.clone(), stopped_boot: None };
     let edit = NodeEdit::new(f).label(Role::Loader, Some(desired)).loaded(Some(&record)).nonce(None);
@@ -396,7 +397,7 @@ fn plugin_on(f: &Facts<'_>, order: &Order) -> Out {
     let known = f.occupancy.labels.mark.as_ref().and_then(|mark| mark.boot.as_ref());
     let Some(since) = known.filter(|known| Some(&known.id) == boot).map(|known| known.since.parse::<Timestamp>()) else {
         if boot.is_none() {
-            return wait(RULE, not_ready(f));
+            return wait(RULE, in_use::not_ready(f));
         }
         let why = format!(
             "{} runs in another boot than its loader label: only a loader pod made from now on proves anything",
@@ -427,8 +428,8 @@ fn plugin_on(f: &Facts<'_>, order: &Order) -> Out {
         let message = format!("no loader pod of {loader} is on the node yet; its DaemonSet makes it");
         blockers.push(f.on_node(BlockerKind::LoaderNotReady, message));
     }
-    blockers.extend(missing_daemon_sets(f, loader));
-    blockers.extend(not_ready(f));
+    blockers.extend(in_use::missing_daemon_sets(f, loader));
+    blockers.extend(in_use::not_ready(f));
     if !blockers.is_empty() {
         return wait(RULE, blockers);
     }
@@ -467,10 +468,10 @@ fn devices_back(f: &Facts<'_>, order: &Order) -> Out {
     if order.desired.as_ref() != Some(plugin) || f.loader() != Some(plugin) || f.occupancy.labels.ready.as_ref() == Some(plugin) {
         return None;
     }
-    if is_handing_over(f) {
+    if in_use::is_handing_over(f) {
         return None;
     }
-    let mut blockers = plugin_not_ready(f);
+    let mut blockers = in_use::plugin_not_ready(f);
     if blockers.is_empty() {
         blockers.extend(
             f.missing_device().map(|missing| f.on_node(BlockerKind::Allocatable, format!("devices are not back yet: {missing}"))),
@@ -497,42 +498,6 @@ fn leftovers(f: &Facts<'_>) -> Out {
     act(RULE, NodeEdit::new(f).nonce(None).fresh(format!("{} has an unload nonce and nothing to unload", f.node.name)))
 }
 
-/// A handoff on this node, of this component or another, is between Draining and Loading: DaemonSet claimants stay away.
-pub fn is_handing_over(f: &Facts<'_>) -> bool {
-    let between = |phase: Phase| (Phase::Draining..=Phase::Loading).contains(&phase);
-    let own = f.status().is_some_and(|status| match status.phase {
-        // Where it stopped is just before where it goes on.
-        Phase::Held => status.resume_at.is_some_and(|next| next > Phase::Draining && next <= Phase::StartingPlugin),
-        phase => between(phase) && !f.is_giving_back(),
-    });
-    own || f.others.iter().any(|other| between(other.phase))
-}
-
-/// The plugin pod is not there or not Ready.
-pub fn plugin_not_ready(f: &Facts<'_>) -> Vec<Blocker> {
-    if f.ready_plugin().is_some() {
-        return Vec::new();
-    }
-    if let Some(csi) = f.csi() {
-        return super::csi_node_plugin::not_ready(f, csi);
-    }
-    let version = f.plugin().map(ToString::to_string).unwrap_or_default();
-    let mut blockers: Vec<Blocker> = f
-        .occupancy
-        .plugin_pods
-        .iter()
-        .map(|pod| f.on_pod(BlockerKind::PluginNotReady, pod, format!("the plugin pod of {version} is {}", state_of(pod))))
-        .collect();
-    if blockers.is_empty() {
-        blockers.push(f.on_node(
-            BlockerKind::PluginNotReady,
-            format!("no plugin pod of {version} is on the node yet; its DaemonSet makes it"),
-        ));
-    }
-    blockers.extend(not_ready(f));
-    blockers
-}
-
 /// Rule 1.
 fn stopped(f: &Facts<'_>, order: &Order, rule: Rule) -> Out {
     let kind = order.stopped.filter(|_| order.desired.is_none())?;
@@ -541,84 +506,6 @@ fn stopped(f: &Facts<'_>, order: &Order, rule: Rule) -> Out {
         "the handoff is {phase} and the node has no desired version: nothing more is unloaded until it is tried again, or a version is set"
     );
     wait(rule, vec![f.blocker(kind, ObjectRef::new("NodeHandoff", format!("{}.{}", f.key, f.node.name)), message)])
-}
-
-/// Claimants, reserved claims, and pods that left but may still run: nothing may be taken away under them.
-pub fn in_use(f: &Facts<'_>, rule: Rule) -> Out {
-    let claimants = f.occupancy.claimants.iter().map(|claimant| claimed(f, claimant));
-    let reserved = f.occupancy.reserved_claims.iter().map(|claim| {
-        let message =
-            "still reserved for a pod of this node, or for something unknown; the driver must stay until it is released";
-        f.blocker(BlockerKind::ClaimReserved, ObjectRef::new("ResourceClaim", claim), message)
-    });
-    wait(rule, claimants.chain(reserved).collect()).or_else(|| not_settled(f, rule))
-}
-
-fn claimed(f: &Facts<'_>, claimant: &Claimant) -> Blocker {
-    let message = format!("{}; it must leave before the plugin or the module does", super::evict::why_it_claims(&claimant.why));
-    f.on_pod(BlockerKind::Claimant, &claimant.pod, message)
-}
-
-/// Objects that are no longer there prove nothing while their node is silent or their grace has not passed.
-pub fn not_settled(f: &Facts<'_>, rule: Rule) -> Out {
-    let blockers = not_ready(f);
-    if !blockers.is_empty() {
-        return wait(rule, blockers);
-    }
-    if let Some(left) = f.observed.not_gone(f.node, f.now) {
-        return still_there(f, rule, left);
-    }
-    // Who does not act has nothing to wait for: it shows what whoever acts would do.
-    if !f.context.lease_held {
-        return None;
-    }
-    let blind = f.observed.blind_until().unwrap_or(Timestamp::MAX);
-    (f.now < blind && (f.loaded().is_some() || f.csi().is_some())).then(|| {
-        let message = format!(
-            "lockkeeper has only just started and did not see what left this node before; pods deleted by force may run until {}",
-            whole_seconds(blind)
-        );
-        Step { rule, effect: Effect::Wait { blockers: vec![f.on_node(BlockerKind::Stabilising, message)], recheck: Some(blind) } }
-    })
-}
-
-fn still_there(f: &Facts<'_>, rule: Rule, left: NotGone) -> Out {
-    let message = match left.until {
-        Some(until) => {
-            format!("was deleted without having been seen to end: its processes may run until {}", whole_seconds(until))
-        }
-        None => format!("has left {}; it counts as gone when the kubelet has renewed the node's Lease", f.node.name),
-    };
-    wait_until(rule, vec![f.blocker(BlockerKind::Terminating, ObjectRef::new("Pod", &left.pod), message)], left.until)
-}
-
-pub fn not_ready(f: &Facts<'_>) -> Vec<Blocker> {
-    match f.record() {
-        None => vec![f.on_node(BlockerKind::NodeGone, "the Node does not exist any more")],
-        Some(record) if !record.ready.is_true() || record.boot_id.as_str().is_empty() => {
-            vec![f.on_node(BlockerKind::NodeNotReady, "the node is not Ready: what runs on it is not known. It goes on when the node is Ready again, or has a new boot ID")]
-        }
-        Some(_) => Vec::new(),
-    }
-}
-
-fn plugin_pods(f: &Facts<'_>) -> Vec<Blocker> {
-    let pods = f.occupancy.plugin_pods.iter();
-    pods.map(|pod| f.on_pod(BlockerKind::PluginPod, pod, format!("a plugin pod is {}", state_of(pod)))).collect()
-}
-
-/// With a pod selector no missing device keeps pods away: the node must be closed, and nobody on the way.
-fn open_to_selected(f: &Facts<'_>) -> Vec<Blocker> {
-    if !f.has_selector() {
-        return Vec::new();
-    }
-    let mut blockers = super::evict::incoming(f);
-    if f.record().is_some_and(|record| !record.unschedulable) {
-        let message =
-            "pods that use the module are chosen by a selector, so nothing but a cordon keeps new ones away: cordon the node";
-        blockers.push(f.on_node(BlockerKind::Cordon, message));
-    }
-    blockers
 }
 
 /// No loader starts beside an unload pod: a finished one is deleted, a running one awaited.
@@ -644,21 +531,6 @@ fn beside_unload(f: &Facts<'_>, rule: Rule) -> Out {
             format!("an unload pod is {}; loading waits until it is gone", state_of(pod)),
         )],
     )
-}
-
-/// The version's DaemonSets must be there, or nothing would follow the labels.
-fn missing_daemon_sets(f: &Facts<'_>, version: &Version) -> Vec<Blocker> {
-    let Some(view) = f.version(version) else { return Vec::new() };
-    let missing = [
-        ("loader", view.loader.is_none(), BlockerKind::LoaderNotReady),
-        ("plugin", view.plugin.is_none(), BlockerKind::PluginNotReady),
-    ];
-    let object = || ObjectRef::new("NodeComponent", f.key);
-    missing
-        .into_iter()
-        .filter(|(_, missing, _)| *missing)
-        .map(|(role, _, kind)| f.blocker(kind, object(), format!("the {role} DaemonSet of {version} is not there yet")))
-        .collect()
 }
 
 /// Adds the running handoff's own move of the desired label.

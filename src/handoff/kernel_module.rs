@@ -1,92 +1,30 @@
 //! The phases of `kernelModule.daemonSets`: one match, every transition at one sight. Total: any facts give a verdict.
-//! Order of precedence: what must be put right first, then abort, then the phase's own action, then the interlock, then the deadline.
-
-use jiff::{SignedDuration, Timestamp};
+//! What all kinds of components share is in `shared_phases`; what comes before any phase, in `attempt`.
 
 use super::{
-    action::{Action, Evidence, Op},
-    cordon::{self, Cordon},
-    csi_node_plugin, ending, evict,
-    evict::Drain,
-    facts::{Admission, Facts},
+    action::Evidence,
+    answers::{act, effect, enter, enter_with, wait},
+    attempt::uncordoned,
+    ending, evict,
+    facts::Facts,
+    in_use,
     interlock::{self, Effect, Order, Rule, Step},
     patch::NodeEdit,
-    phases, preflight, start,
-    transition::{Transition, differs, recorded},
-    unload_pod,
-    verdict::{Blocker, BlockerKind, ObjectRef, Verdict, Wait},
+    shared_phases::{cordon_kept, cordoning, evictions, held, preflight, uncordoning},
+    start, unload_pod,
+    verdict::{BlockerKind, Verdict},
 };
 use crate::api::{
     Phase, Version,
-    duration::Duration,
-    handoff::{CordonRecord, HandoffAction},
     keys::{DesiredBy, Role},
 };
 
-/// A wait is written to the handoff's status once it has lasted this long: most are over before.
-const RECORD_AFTER: SignedDuration = SignedDuration::from_secs(20);
-
-/// What is not written down for every handoff: what holds back every node alike is the component's to say (thousands would have to be
-/// written), and what waits for a person's choice was written down when it became Held.
-const NOT_RECORDED: [BlockerKind; 7] = {
-    use BlockerKind::{AwaitingChoice, FailureBudgetSpent, HandoffHeld, NoLease, Paused, QueuedBehind, StaleView};
-    [QueuedBehind, Paused, FailureBudgetSpent, NoLease, StaleView, HandoffHeld, AwaitingChoice]
-};
-
-/// What is to be done now for a component on a node.
-pub fn decide(f: &Facts<'_>) -> Verdict {
-    timed(f).0
-}
-
-/// The same, and when time alone may change the wait: it goes on, too, while what is awaited is being written down.
-pub(super) fn timed(f: &Facts<'_>) -> (Verdict, Option<Timestamp>) {
-    let recheck = |verdict: &Verdict| match verdict {
-        Verdict::Wait(wait) => wait.recheck,
-        _ => None,
-    };
-    let verdict = decide_unguarded(f);
-    let before = recheck(&verdict);
-    let verdict = guard(f, verdict);
-    let at = [before, recheck(&verdict)].into_iter().flatten().min();
-    (verdict, at)
-}
-
-fn decide_unguarded(f: &Facts<'_>) -> Verdict {
-    let Some(record) = f.handoff() else { return super::by_hand::without_handoff(f) };
-    if let Err(why) = &record.spec {
-        let message = format!("its spec does not decode: {why}; correct it, nothing is done for this node meanwhile");
-        return wait(f, vec![on_handoff(f, BlockerKind::Anomaly, message)], None);
-    }
-    if let Some(verdict) = start::put_right(f) {
-        return verdict;
-    }
-    match f.phase() {
-        Phase::Queued => start::queued(f),
-        Phase::Done | Phase::Failed | Phase::Aborted => ending::ended(f),
-        Phase::Held if ending::is_out_of_service(f) => ending::out_of_service(f),
-        _ => running(f),
-    }
-}
-
 /// Between admission and the end.
-fn running(f: &Facts<'_>) -> Verdict {
-    if f.run().is_none() {
-        // A status without a run was not written by us: start over, nothing was touched under it.
-        return Transition::new(f).to(Phase::Queued).put(Evidence::Fresh, "the status has no run: back to the queue");
-    }
-    if f.record().is_none() {
-        return node_gone(f);
-    }
-    if let Some(verdict) = without_slot(f) {
-        return verdict;
-    }
-    if let Some(csi) = f.csi() {
-        return overdue(f, csi_node_plugin::running(f, csi));
-    }
+pub(super) fn running(f: &Facts<'_>) -> Verdict {
     if let Some(verdict) = ending::abort(f).or_else(|| label_edited(f)).or_else(|| uncordoned(f)) {
         return verdict;
     }
-    let verdict = match f.phase() {
+    match f.phase() {
         Phase::Preflight => preflight(f),
         Phase::Cordoning => cordoning(f),
         Phase::Draining => draining(f),
@@ -102,75 +40,6 @@ fn running(f: &Facts<'_>) -> Verdict {
             ending::fail(f, "Anomaly", format!("{} is no phase of a kernel module: its status was edited", f.phase()))
         }
         Phase::Queued | Phase::Done | Phase::Failed | Phase::Aborted => Verdict::Done,
-    };
-    overdue(f, verdict)
-}
-
-/// Writes nothing to the node. What became impossible since it was admitted sends it back to the queue, with all reasons.
-pub(super) fn preflight(f: &Facts<'_>) -> Verdict {
-    let refusals = preflight::refusals(f);
-    if !refusals.is_empty() {
-        let message = refusals.iter().map(|refusal| refusal.message.as_str()).collect::<Vec<_>>().join("; ");
-        return Transition::new(f)
-            .to(Phase::Queued)
-            .reason("PreflightRefused", &message)
-            .put(Evidence::Fresh, format!("preflight refuses: {message}"));
-    }
-    let next = match () {
-        () if f.csi().is_none() && !start::swap_needed(f) => Phase::Loading,
-        () if f.is_by_label() => Phase::StoppingPlugin,
-        () if cordon::is_wanted(f, &start::policy(f))
-            || matches!(cordon::state(f), Cordon::Ours | Cordon::Foreign { stale: true }) =>
-        {
-            Phase::Cordoning
-        }
-        () => Phase::Draining,
-    };
-    enter(f, next, Evidence::Fresh, "nothing refuses the handoff")
-}
-
-pub(super) fn cordoning(f: &Facts<'_>) -> Verdict {
-    match cordon::state(f) {
-        Cordon::Open => {
-            let edit = NodeEdit::new(f).cordon();
-            act(edit.fresh(format!("close {} to new pods before those that would break are evicted", f.node.name)))
-        }
-        Cordon::Foreign { stale: true } => forget_cordon(f),
-        Cordon::Ours => cordoned(f, true, format!("{} is unschedulable, set by lockkeeper", f.node.name)),
-        Cordon::Foreign { stale: false } => {
-            cordoned(f, false, format!("{} was cordoned by somebody else, and stays so afterwards", f.node.name))
-        }
-        // `uncordoned` has answered before.
-        Cordon::Lifted => forget_cordon(f),
-    }
-}
-
-fn cordoned(f: &Facts<'_>, ours: bool, proof: String) -> Verdict {
-    let at = f.now.to_string();
-    enter_with(f, Phase::Draining, Evidence::Watched, &proof, |next| {
-        next.edit(|status| status.cordon = Some(CordonRecord { ours, at }))
-    })
-}
-
-/// The cordon under which a drain goes on is still there, and whose it is is as written down; None: so it is.
-pub(super) fn cordon_kept(f: &Facts<'_>) -> Option<Verdict> {
-    let closed = f.status().and_then(|status| status.cordon.as_ref()).map(|cordon| cordon.ours);
-    match (closed, cordon::state(f)) {
-        // A claimant has come since Preflight found none.
-        (None, Cordon::Open) if cordon::is_wanted(f, &start::policy(f)) => {
-            Some(reopen_cordoning(f, "pods would be lost: the node must be closed first"))
-        }
-        (Some(false), Cordon::Open) => Some(reopen_cordoning(f, "the cordon that was there before has been lifted")),
-        (Some(true), Cordon::Foreign { stale: true }) => Some(forget_cordon(f)),
-        (Some(true), Cordon::Foreign { stale: false }) => {
-            let next = Transition::new(f).edit(|status| {
-                if let Some(cordon) = &mut status.cordon {
-                    cordon.ours = false;
-                }
-            });
-            Some(next.put(Evidence::Watched, "somebody else has taken the cordon over: it stays afterwards"))
-        }
-        _ => None,
     }
 }
 
@@ -191,8 +60,8 @@ fn draining(f: &Facts<'_>) -> Verdict {
     if !incoming.is_empty() {
         return wait(f, incoming, None);
     }
-    if let Some(step) = interlock::not_settled(f, Rule::Unknown) {
-        return effect(f, step.effect);
+    if let Some(held_back) = in_use::not_settled(f) {
+        return effect(f, held_back);
     }
     let next = if f.occupancy.reserved_claims.is_empty() { Phase::StoppingPlugin } else { Phase::Detaching };
     let proof = format!("no pod on {} uses {}: a fresh list was empty twice", f.node.name, f.key);
@@ -210,8 +79,8 @@ fn detaching(f: &Facts<'_>) -> Verdict {
     if let Some(verdict) = evictions(f) {
         return verdict;
     }
-    if let Some(step) = interlock::in_use(f, Rule::Unknown) {
-        return effect(f, step.effect);
+    if let Some(held_back) = in_use::in_use(f) {
+        return effect(f, held_back);
     }
     enter(f, Phase::StoppingPlugin, Evidence::Fresh, "no ResourceClaim of the driver is reserved for a pod of this node")
 }
@@ -317,7 +186,7 @@ fn loading(f: &Facts<'_>) -> Verdict {
 fn starting_plugin(f: &Facts<'_>) -> Verdict {
     match interlock::step(f, &Order::label(f)) {
         Some(step) if step.rule < Rule::DevicesBack => effect(f, step.effect),
-        _ => match interlock::plugin_not_ready(f) {
+        _ => match in_use::plugin_not_ready(f) {
             blockers if !blockers.is_empty() => wait(f, blockers, None),
             _ => {
                 let pod = f.ready_plugin().map(|pod| pod.key.to_string()).unwrap_or_default();
@@ -347,95 +216,8 @@ fn verifying(f: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Uncordon, read back, slot, Done: in this order.
-pub(super) fn uncordoning(f: &Facts<'_>) -> Verdict {
-    if f.occupancy.labels.mark.is_some()
-        || matches!(cordon::state(f), Cordon::Ours | Cordon::Lifted | Cordon::Foreign { stale: true })
-    {
-        return ending::open_node(f);
-    }
-    if let Some(slot) = f.slot.filter(|_| f.holds_slot()) {
-        let why = format!("free the slot of {}: it is given back", f.node.name);
-        return act(Action { op: Op::Release(slot.clone()), evidence: Evidence::Fresh, why });
-    }
-    let proof = match f.record().map(|record| record.unschedulable) {
-        Some(true) => format!("{} stays cordoned by somebody else", f.node.name),
-        _ => format!("{} is open", f.node.name),
-    };
-    ending::finish(f, &proof)
-}
-
-pub(super) fn held(f: &Facts<'_>) -> Verdict {
-    if let Some(verdict) = ending::chosen(f) {
-        return verdict;
-    }
-    let status = f.status();
-    let reason = status.and_then(|status| status.reason.as_ref());
-    let word = reason.map_or("Hold", |reason| reason.word.as_str());
-    let next = status.and_then(|status| status.resume_at).unwrap_or(Phase::Preflight);
-    let action = f.spec().map(|spec| spec.action).unwrap_or_default();
-    match (word, action) {
-        // A pause that a person turns into a hold is ended by Run like any other.
-        (ending::PAUSED, HandoffAction::Hold) => {
-            return Transition::new(f).reason(ending::HOLD, "held by a person").put(Evidence::Watched, "held by a person");
-        }
-        (ending::PAUSED, HandoffAction::Run) if !ending::is_paused_before(f, next) => {
-            return ending::entering(f, Transition::new(f).edit(resume), next)
-                .to(next)
-                .put(Evidence::Watched, "goes on: the pause was lifted");
-        }
-        (ending::HOLD, HandoffAction::Run) => {
-            return ending::entering(f, Transition::new(f).edit(resume), next)
-                .to(next)
-                .put(Evidence::Watched, "goes on: a person says Run");
-        }
-        _ => {}
-    }
-    // What the labels ask for is done even now, as far as rule 1 lets it.
-    match interlock::step(f, &Order::label(f)) {
-        Some(Step { effect: Effect::Act(action), .. }) if f.desired().is_some() || f.plugin().is_none() => act(*action),
-        _ => {
-            let message = reason.map_or_else(|| "held by a person".to_owned(), |reason| reason.message.clone());
-            wait(f, vec![ending::held_by(f, word, message)], None)
-        }
-    }
-}
-
-fn resume(status: &mut crate::api::NodeHandoffStatus) {
-    status.reason = None;
-    status.resume_at = None;
-}
-
 fn out_of_targets(f: &Facts<'_>) -> Verdict {
     ending::fail(f, "Anomaly", "the run has no version to load: its status was edited".to_owned())
-}
-
-/// Evictions of claimants that are there, or came late: in Draining, Detaching, StoppingPlugin and Unloading alike.
-pub(super) fn evictions(f: &Facts<'_>) -> Option<Verdict> {
-    // One came after the node had been found empty and left open: without a cordon another would follow.
-    let never_closed = f.status().is_some_and(|status| status.cordon.is_none());
-    if !f.occupancy.claimants.is_empty()
-        && never_closed
-        && cordon::state(f) == Cordon::Open
-        && cordon::is_wanted(f, &start::policy(f))
-    {
-        let edit = NodeEdit::new(f).cordon();
-        return Some(act(edit.fresh(format!("close {}: a pod that uses the device has come", f.node.name))));
-    }
-    match evict::step(f) {
-        Drain::Empty => None,
-        Drain::Act(action) => Some(act(*action)),
-        Drain::Wait { blockers, recheck } => Some(wait(f, blockers, recheck)),
-    }
-}
-
-fn reopen_cordoning(f: &Facts<'_>, why: &str) -> Verdict {
-    Transition::new(f).edit(|status| status.cordon = None).to(Phase::Cordoning).put(Evidence::Fresh, why)
-}
-
-pub(super) fn forget_cordon(f: &Facts<'_>) -> Verdict {
-    let edit = NodeEdit::new(f).leave_cordon(false);
-    act(edit.fresh(format!("the cordon of {} is no longer lockkeeper's: take its annotation off", f.node.name)))
 }
 
 /// From the first node write to Verifying: a desired label that the mark and the phase do not explain is somebody's order.
@@ -470,194 +252,4 @@ fn label_edited(f: &Facts<'_>) -> Option<Verdict> {
         say(wanted.as_ref()),
     );
     Some(ending::fail(f, ending::LABEL_EDITED, message))
-}
-
-/// A person's uncordon aborts up to Draining; after that our annotation goes and the handoff goes on.
-fn uncordoned(f: &Facts<'_>) -> Option<Verdict> {
-    let phase = match f.phase() {
-        Phase::Held => f.status()?.resume_at?,
-        phase => phase,
-    };
-    let ours = f.status()?.cordon.as_ref().is_some_and(|cordon| cordon.ours);
-    match (phase, cordon::state(f)) {
-        (Phase::Cordoning | Phase::Draining | Phase::Detaching, Cordon::Lifted) => Some(ending::aborted_by_uncordon(f)),
-        (Phase::Draining | Phase::Detaching, Cordon::Open) if ours => Some(ending::aborted_by_uncordon(f)),
-        (phase, Cordon::Lifted | Cordon::Foreign { stale: true })
-            if (Phase::StoppingPlugin..=Phase::Verifying).contains(&phase) =>
-        {
-            Some(forget_cordon(f))
-        }
-        _ => None,
-    }
-}
-
-/// A running handoff must hold its slot. It lost it when its node vanished and came back, or somebody edited the Lease.
-fn without_slot(f: &Facts<'_>) -> Option<Verdict> {
-    let leaving =
-        f.phase() == Phase::Uncordoning && f.occupancy.labels.mark.is_none() && !matches!(cordon::state(f), Cordon::Ours);
-    if f.holds_slot() || leaving {
-        return None;
-    }
-    Some(match f.admission {
-        Some(Admission::Granted(slot)) => {
-            let why = format!("admit {} again: its handoff runs without a slot", f.node.name);
-            act(Action { op: Op::Admit(slot.clone()), evidence: Evidence::Watched, why })
-        }
-        Some(Admission::Blocked { blockers, recheck }) => wait(f, blockers.clone(), *recheck),
-        None => wait(f, vec![f.on_node(BlockerKind::BudgetSpent, "the handoff has lost its slot and waits for another")], None),
-    })
-}
-
-fn node_gone(f: &Facts<'_>) -> Verdict {
-    if let Some(slot) = f.slot.filter(|_| f.holds_slot()) {
-        let why = format!("free the slot of {}: the Node does not exist any more", f.node.name);
-        return act(Action { op: Op::Release(slot.clone()), evidence: Evidence::Fresh, why });
-    }
-    if f.abort_asked() {
-        return Transition::new(f)
-            .reason(ending::ABORTED, "aborted; its Node does not exist any more")
-            .end(Phase::Aborted)
-            .put(Evidence::Fresh, "aborted: the Node is gone");
-    }
-    let message = "the Node does not exist any more; its slot is free. The handoff goes on if it comes back, and fails at the phase's deadline";
-    overdue(f, wait(f, vec![f.on_node(BlockerKind::NodeGone, message)], None))
-}
-
-/// How long the phase may take, and when that is over.
-pub(super) fn deadline(f: &Facts<'_>) -> Option<(Duration, Timestamp)> {
-    let policy = start::policy(f);
-    let mut limit = phases::deadline(f.kind(), &policy, f.phase())?;
-    // Who moves the label drains the node: that takes place in this phase.
-    if f.is_by_label() && f.phase() == Phase::StoppingPlugin {
-        limit.0 += phases::deadline(f.kind(), &policy, Phase::Draining).unwrap_or_default().0;
-    }
-    Some((limit, f.phase_since().checked_add(limit.signed()).unwrap_or(Timestamp::MAX)))
-}
-
-/// On a deadline: Failed, with the choices named; never a silent force.
-fn overdue(f: &Facts<'_>, verdict: Verdict) -> Verdict {
-    let Some((limit, at)) = deadline(f) else { return verdict };
-    let moves_on = |action: &Action| matches!(&action.op, Op::PutHandoffStatus { status, .. } if status.phase != f.phase());
-    match verdict {
-        Verdict::Act(action) if f.now >= at && !moves_on(&action) => {
-            ending::fail(f, ending::DEADLINE, format!("{} did not end within {limit}; next was: {}", f.phase(), action.why))
-        }
-        Verdict::Wait(waited) if f.now >= at => {
-            let blockers: Vec<String> =
-                waited.blockers.iter().map(|it| format!("{} {}: {}", it.kind.word(), it.object, it.message)).collect();
-            ending::fail(
-                f,
-                ending::DEADLINE,
-                format!("{} did not end within {limit}; it waited for {}", f.phase(), blockers.join("; ")),
-            )
-        }
-        Verdict::Wait(mut waited) => {
-            waited.recheck = Some(waited.recheck.map_or(at, |other| other.min(at)));
-            Verdict::Wait(waited)
-        }
-        other => other,
-    }
-}
-
-/// Into the next phase, or Held before it if a person asked for that.
-pub(super) fn enter(f: &Facts<'_>, next: Phase, evidence: Evidence, proof: &str) -> Verdict {
-    enter_with(f, next, evidence, proof, |transition| transition)
-}
-
-pub(super) fn enter_with<'f, 'a>(
-    f: &'f Facts<'a>,
-    next: Phase,
-    evidence: Evidence,
-    proof: &str,
-    edit: impl FnOnce(Transition<'f, 'a>) -> Transition<'f, 'a>,
-) -> Verdict {
-    let transition = edit(Transition::new(f).proof(proof));
-    let phase = f.phase();
-    let hold = match f.spec() {
-        Some(spec) if spec.action == HandoffAction::Hold => {
-            Some((ending::HOLD, format!("held by a person after {phase}; next is {next}. Set action to Run to go on")))
-        }
-        Some(spec) if spec.pause_after.contains(&phase) => Some((
-            ending::PAUSED,
-            format!("paused after {phase}, as asked; next is {next}. Take {phase} off pauseAfter to go on"),
-        )),
-        _ => None,
-    };
-    match hold.filter(|_| !f.is_giving_back() && phase != Phase::Uncordoning) {
-        Some((word, message)) => {
-            let why = format!("{proof}; {message}");
-            let held = transition
-                .copy(f.desired().map(Version::as_str), start::record_text(f))
-                .edit(|status| status.resume_at = Some(next));
-            held.to(Phase::Held).reason(word, message).put(evidence, why)
-        }
-        // Copied before it is set: a node made again in between is not fresh.
-        None => ending::entering(f, transition, next).to(next).put(evidence, format!("{phase} is over: {proof}")),
-    }
-}
-
-pub(super) fn act(action: Action) -> Verdict {
-    Verdict::Act(Box::new(action))
-}
-
-pub(super) fn effect(f: &Facts<'_>, effect: Effect) -> Verdict {
-    match effect {
-        Effect::Act(action) => Verdict::Act(action),
-        Effect::Wait { blockers, recheck } => wait(f, blockers, recheck),
-    }
-}
-
-pub(super) fn on_handoff(f: &Facts<'_>, kind: BlockerKind, message: impl Into<String>) -> Blocker {
-    f.blocker(kind, ObjectRef::new("NodeHandoff", format!("{}.{}", f.key, f.node.name)), message)
-}
-
-pub(super) fn wait(f: &Facts<'_>, mut blockers: Vec<Blocker>, recheck: Option<Timestamp>) -> Verdict {
-    if blockers.is_empty() {
-        blockers.push(f.on_node(BlockerKind::Anomaly, "waits for nothing that has a name; this is a defect, please report it"));
-    }
-    Verdict::Wait(Wait {
-        phase: f.phase(),
-        since: f.phase_since(),
-        blockers,
-        recheck,
-        next: phases::row(f.kind(), f.phase()).next.to_owned(),
-    })
-}
-
-/// What holds for every verdict: no act on stale facts, and a wait that lasts is written down for readers of the API.
-fn guard(f: &Facts<'_>, verdict: Verdict) -> Verdict {
-    match (verdict, f.stale) {
-        (Verdict::Act(action), Some(why)) if action.evidence != Evidence::Watched => {
-            let message = format!("{why}; nothing is done on facts that may be old. Next is: {}", action.why);
-            wait(f, vec![f.on_node(BlockerKind::StaleView, message)], None)
-        }
-        (Verdict::Wait(waited), None) => record_wait(f, waited),
-        (verdict, _) => verdict,
-    }
-}
-
-fn record_wait(f: &Facts<'_>, mut waited: Wait) -> Verdict {
-    let Some(record) = f.handoff().filter(|record| record.spec.is_ok() && !record.status.phase.is_ended()) else {
-        return Verdict::Wait(waited);
-    };
-    let own_before = record.status.blockers.iter().any(|known| !BlockerKind::names_one_of(&NOT_RECORDED, &known.kind));
-    let new = record.status.phase_since.is_none();
-    let shared = waited.blockers.iter().all(|blocker| NOT_RECORDED.contains(&blocker.kind));
-    if !new && (shared && !own_before || !differs(record, &waited.blockers)) {
-        return Verdict::Wait(waited);
-    }
-    let due = f.phase_since().checked_add(RECORD_AFTER).unwrap_or(Timestamp::MAX);
-    if !new && f.now < due {
-        waited.recheck = Some(waited.recheck.map_or(due, |other| other.min(due)));
-        return Verdict::Wait(waited);
-    }
-    let why = format!("record what {} waits for", record.key);
-    let blockers = recorded(&waited.blockers);
-    let since = f.now.to_string();
-    Transition::new(f)
-        .edit(|status| {
-            status.phase_since.get_or_insert(since);
-            status.blockers = blockers;
-        })
-        .put(Evidence::Watched, why)
 }

@@ -2,6 +2,8 @@
 
 pub mod action;
 mod again;
+mod answers;
+pub mod attempt;
 pub mod budget;
 pub mod by_hand;
 pub mod component;
@@ -12,6 +14,7 @@ pub mod decisions;
 pub mod ending;
 pub mod evict;
 pub mod facts;
+pub mod in_use;
 pub mod interlock;
 pub mod kernel_module;
 pub mod lease;
@@ -23,6 +26,7 @@ mod pod_state;
 pub mod preflight;
 pub mod queue;
 pub mod rollout;
+mod shared_phases;
 pub mod start;
 pub mod tally;
 pub mod transition;

@@ -28,7 +28,7 @@ pub struct Write {
     pub change: String,
 }
 
-/// The phases that a handoff would enter as things stand, in order: the choices are `kernel_module`'s.
+/// The phases that a handoff would enter as things stand, in order: the choices are those of `shared_phases` and of its kind.
 pub fn phases(f: &Facts<'_>) -> Vec<Phase> {
     use Phase::{
         AwaitingReboot, Cordoning, Detaching, Draining, Loading, Preflight, StartingPlugin, StoppingPlugin, Uncordoning,

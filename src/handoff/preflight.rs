@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     evict,
     facts::Facts,
-    interlock, start,
+    in_use, start,
     verdict::{Blocker, BlockerKind, ObjectRef},
 };
 use crate::{
@@ -61,7 +61,7 @@ fn node(f: &Facts<'_>, all: &mut Vec<Blocker>) {
         all.push(f.on_node(BlockerKind::NodeGone, "the Node does not exist"));
         return;
     };
-    all.extend(interlock::not_ready(f));
+    all.extend(in_use::not_ready(f));
     let bare = f.desired().is_none() && f.loaded().is_none();
     if !f.occupancy.selected && f.target().is_some() && bare {
         all.push(f.on_node(

@@ -2,11 +2,11 @@
 
 use super::{
     action::{Action, Evidence, Op},
+    answers::{act, on_handoff, wait},
     by_hand,
     cordon::{self, Cordon},
     ending,
     facts::{Admission, Facts},
-    kernel_module::{act, on_handoff, wait},
     patch::{NodeEdit, loaded_text},
     transition::Transition,
     verdict::{BlockerKind, Verdict},
