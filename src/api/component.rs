@@ -32,19 +32,22 @@ use super::{Phase, duration::Duration};
     printcolumn(name = "Failed", type_ = "integer", json_path = ".status.nodes.failed"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Driver", type_ = "string", json_path = ".spec.csiNodePlugin.driver", priority = 1),
+    printcolumn(name = "KMM module", type_ = "string", json_path = ".spec.kernelModule.kmmModule.name", priority = 1),
     validation = Rule::new("self.metadata.name.size() <= 52").message("a component's name is at most 52 characters long: it is part of label keys")
 )]
 #[x_kube(
     validation = Rule::new("has(self.kernelModule) != has(self.csiNodePlugin)").message("a component is exactly one of kernelModule and csiNodePlugin"),
-    validation = Rule::new("has(self.kernelModule) == has(self.version)").message("kernelModule needs a version; csiNodePlugin takes none: what its nodes shall run is the current revision of its DaemonSet").field_path(".version"),
-    validation = Rule::new("has(self.kernelModule) == has(oldSelf.kernelModule)").message("a component never becomes one of another kind: make another one"),
-    validation = Rule::new("!has(self.kernelModule) || !has(oldSelf.kernelModule) || self.version != oldSelf.version || self.kernelModule == oldSelf.kernelModule").message("what a version contains never changes: give the new content a new version").field_path(".kernelModule"),
+    validation = Rule::new("has(self.kernelModule) || !has(self.version)").message("csiNodePlugin takes no version: what its nodes shall run is the current revision of its DaemonSet").field_path(".version"),
+    validation = Rule::new("!has(self.kernelModule) || !has(self.kernelModule.daemonSets) || has(self.version)").message("kernelModule.daemonSets needs a version").field_path(".version"),
+    validation = Rule::new("!has(self.kernelModule) || !has(self.kernelModule.kmmModule) || !has(self.version)").message("kernelModule.kmmModule takes no version: what its nodes shall run is the version in the Module").field_path(".version"),
+    validation = Rule::new("has(self.kernelModule) == has(oldSelf.kernelModule) && (!has(self.kernelModule) || !has(oldSelf.kernelModule) || has(self.kernelModule.kmmModule) == has(oldSelf.kernelModule.kmmModule))").message("a component never becomes one of another kind: make another one"),
+    validation = Rule::new("!has(self.kernelModule) || !has(oldSelf.kernelModule) || !has(self.version) || !has(oldSelf.version) || self.version != oldSelf.version || self.kernelModule == oldSelf.kernelModule").message("what a version contains never changes: give the new content a new version").field_path(".kernelModule"),
     validation = Rule::new("!has(self.csiNodePlugin) || !has(self.drain) || !has(self.drain.cordon) || self.drain.cordon != 'Never'").message("a node whose CSI nodeplugin is replaced must be closed meanwhile: drain.cordon is not Never").field_path(".drain.cordon")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeComponentSpec {
-    /// Of `kernelModule`: the aim of new handoffs, a legal, non-empty label value. What a version contains never changes: a new content
-    /// needs a new version.
+    /// Of `kernelModule.daemonSets` alone: the aim of new handoffs, a legal, non-empty label value. What a version contains never changes: a
+    /// new content needs a new version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_VALUE))]
     pub version: String,
@@ -78,12 +81,18 @@ const DNS_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComponentKind {
     KernelModule,
+    /// A kernel module that KMM loads.
+    KmmModule,
     CsiNodePlugin,
 }
 
 impl NodeComponentSpec {
     pub fn kind(&self) -> ComponentKind {
-        if self.csi_node_plugin.is_some() { ComponentKind::CsiNodePlugin } else { ComponentKind::KernelModule }
+        match &self.kernel_module {
+            _ if self.csi_node_plugin.is_some() => ComponentKind::CsiNodePlugin,
+            Some(KernelModule { kmm_module: Some(_), .. }) => ComponentKind::KmmModule,
+            _ => ComponentKind::KernelModule,
+        }
     }
 }
 
@@ -133,16 +142,43 @@ pub enum VolumeDrain {
     None,
 }
 
-/// A kernel module and what gives its devices to pods. This whole block is kept, per version, on the version's loader DaemonSet.
+/// A kernel module and what gives its devices to pods. Of `daemonSets` this whole block is kept, per version, on the version's loader DaemonSet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = Rule::new("self.unloadBy == 'Reboot' || has(self.daemonSets.unload)").message("unloadBy Pod needs daemonSets.unload: loaders never unload on TERM, so nothing else would take the module out").field_path(".daemonSets.unload"))]
+#[x_kube(
+    validation = Rule::new("has(self.daemonSets) != has(self.kmmModule)").message("a kernelModule is exactly one of daemonSets, its own, and kmmModule, which KMM loads"),
+    validation = Rule::new("self.unloadBy == 'Reboot' || !has(self.daemonSets) || has(self.daemonSets.unload)").message("unloadBy Pod needs daemonSets.unload: loaders never unload on TERM, so nothing else would take the module out").field_path(".daemonSets.unload"),
+    validation = Rule::new("!has(self.kmmModule) || self.unloadBy != 'Reboot'").message("KMM unloads by a pod as soon as the version label goes: unloadBy Reboot cannot be kept with kmmModule").field_path(".unloadBy"),
+    validation = Rule::new("!has(self.kmmModule) || !has(oldSelf.kmmModule) || self.kmmModule.name == oldSelf.kmmModule.name").message("a component never follows another Module: make another one").field_path(".kmmModule.name")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelModule {
-    pub daemon_sets: DaemonSets,
+    /// lockkeeper loads it. Exactly one of this and `kmmModule`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon_sets: Option<DaemonSets>,
+    /// Kernel Module Management loads it; what nodes shall run is the version in the Module. Exactly one of this and `daemonSets`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kmm_module: Option<KmmModule>,
     pub devices: Devices,
     /// How the module leaves the kernel: by the `unload` pod, or only with a reboot.
     #[serde(default)]
     pub unload_by: UnloadBy,
+}
+
+impl KernelModule {
+    /// The `unload` template; KMM unloads with a pod of its own.
+    pub fn unload(&self) -> Option<&serde_json::Value> {
+        self.daemon_sets.as_ref().and_then(|sets| sets.unload.as_ref())
+    }
+}
+
+/// A `Module` of Kernel Module Management, with a version, in the component's namespace. Of KMM's things lockkeeper writes the nodes' label
+/// `kmm.node.kubernetes.io/version-module.<namespace>.<name>` alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KmmModule {
+    /// The Module's name.
+    #[schemars(length(min = 1, max = 253), regex(pattern = DNS_NAME))]
+    pub name: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

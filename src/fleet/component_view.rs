@@ -12,7 +12,7 @@ use super::{
 };
 use crate::api::{
     ComponentKey, ObjectKey, Version,
-    component::{CordonPolicy, KernelModule, UnloadBy},
+    component::{ComponentKind, CordonPolicy, KernelModule, UnloadBy},
     keys::{self, Role},
     versioned::{DaemonSetRole, content_hash, daemon_set_name},
 };
@@ -170,9 +170,10 @@ fn is_selector(component: &ComponentKey, role: DaemonSetRole, version: &Version,
 
 /// The part of a template that is the operator's: what lockkeeper sets or adds to itself is left out.
 fn asked(block: &KernelModule, role: DaemonSetRole) -> Value {
+    let Some(sets) = &block.daemon_sets else { return Value::Null };
     let mut template = match role {
-        DaemonSetRole::Loader => block.daemon_sets.loader.clone(),
-        DaemonSetRole::Plugin => block.daemon_sets.device_plugin.clone(),
+        DaemonSetRole::Loader => sets.loader.clone(),
+        DaemonSetRole::Plugin => sets.device_plugin.clone(),
     };
     if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
         for ours in ["nodeSelector", "tolerations", "priorityClassName", "priority", "restartPolicy"] {
@@ -190,7 +191,7 @@ fn refusals(record: &ComponentRecord) -> Vec<String> {
         Err(why) => return vec![format!("NodeComponent {key} does not decode: {why}")],
     };
     let mut refusals = Vec::new();
-    if spec.csi_node_plugin.is_none()
+    if spec.kind() == ComponentKind::KernelModule
         && let Err(why) = Version::parse(&spec.version)
     {
         refusals.push(format!("spec.version: {why}"));
@@ -243,7 +244,15 @@ fn module_refusals(module: &KernelModule) -> Vec<String> {
             refusals.push("spec.kernelModule.devices.podNamespaces is required beside podSelector".to_owned());
         }
     }
-    if module.daemon_sets.unload.is_none() && module.unload_by == UnloadBy::Pod {
+    match (&module.daemon_sets, &module.kmm_module) {
+        (Some(_), None) => {}
+        (None, Some(_)) if module.unload_by == UnloadBy::Reboot => refusals.push(
+            "spec.kernelModule.unloadBy: Reboot cannot be kept with kmmModule: KMM unloads by a pod as soon as the version label goes".to_owned(),
+        ),
+        (None, Some(_)) => refusals.push("spec.kernelModule.kmmModule is not followed yet".to_owned()),
+        _ => refusals.push("spec.kernelModule must have exactly one of daemonSets and kmmModule".to_owned()),
+    }
+    if module.daemon_sets.as_ref().is_some_and(|sets| sets.unload.is_none()) && module.unload_by == UnloadBy::Pod {
         refusals.push(
             "spec.kernelModule.daemonSets.unload is missing: without it nothing unloads the module, so only unloadBy: Reboot is \
              possible"

@@ -204,7 +204,7 @@ impl ComponentView {
     pub fn aim(&self) -> Option<Version> {
         match &self.csi {
             Some(csi) => csi.current.clone(),
-            None => self.spec().map(|spec| Version::from(spec.version.as_str())),
+            None => self.spec().filter(|spec| !spec.version.is_empty()).map(|spec| Version::from(spec.version.as_str())),
         }
     }
 

@@ -78,7 +78,7 @@ pub(super) fn aborted_by_uncordon(f: &Facts<'_>) -> Verdict {
 
 fn not_touched(f: &Facts<'_>) -> &'static str {
     match f.kind() {
-        ComponentKind::KernelModule => "the module was not touched",
+        ComponentKind::KernelModule | ComponentKind::KmmModule => "the module was not touched",
         ComponentKind::CsiNodePlugin if f.phase() < Phase::ReplacingPod => "the plugin pod was not touched",
         ComponentKind::CsiNodePlugin => "the node is opened when its plugin pod is in order",
     }
@@ -194,6 +194,9 @@ pub(super) fn fail(f: &Facts<'_>, word: &str, message: String) -> Verdict {
     let fate = if closed { format!(". {} stays closed and keeps its slot", f.node.name) } else { String::new() };
     let back = match f.kind() {
         ComponentKind::KernelModule => "the old version and attempt + 1",
+        ComponentKind::KmmModule => {
+            "put the old version and its image back into the Module, then the old version and attempt + 1"
+        }
         ComponentKind::CsiNodePlugin => {
             "kubectl rollout undo of the DaemonSet (or its owner's field), then attempt + 1 without a version"
         }

@@ -93,7 +93,11 @@ impl<'a> Facts<'a> {
     }
 
     pub fn kind(&self) -> ComponentKind {
-        if self.component.csi.is_some() { ComponentKind::CsiNodePlugin } else { ComponentKind::KernelModule }
+        match self.component.spec() {
+            Some(spec) => spec.kind(),
+            None if self.component.csi.is_some() => ComponentKind::CsiNodePlugin,
+            None => ComponentKind::KernelModule,
+        }
     }
 
     pub fn record(&self) -> Option<&'a NodeRecord> {
@@ -131,7 +135,7 @@ impl<'a> Facts<'a> {
 
     /// The old version leaves the kernel only with a reboot: it says so, or it has no unload pod.
     pub fn unloads_by_reboot(&self) -> bool {
-        self.old_block().is_some_and(|block| block.unload_by == UnloadBy::Reboot || block.daemon_sets.unload.is_none())
+        self.old_block().is_some_and(|block| block.unload_by == UnloadBy::Reboot || block.unload().is_none())
     }
 
     /// Devices of any version concerned are chosen by a pod selector, which no missing device stops.

@@ -308,7 +308,7 @@ pub const CSI_NODE_PLUGIN: &[PhaseInfo] = &[
 /// The phases of a kind.
 pub fn table_of(kind: ComponentKind) -> &'static [PhaseInfo] {
     match kind {
-        ComponentKind::KernelModule => KERNEL_MODULE,
+        ComponentKind::KernelModule | ComponentKind::KmmModule => KERNEL_MODULE,
         ComponentKind::CsiNodePlugin => CSI_NODE_PLUGIN,
     }
 }

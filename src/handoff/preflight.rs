@@ -151,7 +151,7 @@ pub fn warnings(f: &Facts<'_>) -> Vec<String> {
     let mut all = Vec::new();
     let Some(target) = f.target() else { return all };
     let Some(view) = f.version(&target) else { return all };
-    let sets = &view.block.daemon_sets;
+    let Some(sets) = &view.block.daemon_sets else { return all };
     for (role, template) in [("loader", &sets.loader), ("devicePlugin", &sets.device_plugin)] {
         for change in imposed(template) {
             all.push(format!("{role}: {change}"));

@@ -76,7 +76,7 @@ pub fn nonce(parts: &[&str]) -> String {
 /// The pod's body; None when the version has no `unload`. It is bound to its node and to the nonce label: one that comes late, from a
 /// leader that no longer is, finds another nonce or none, and the kubelet refuses it.
 pub fn body(component: &ComponentKey, version: &Version, block: &KernelModule, node: &NodeName, nonce: &str) -> Option<Value> {
-    let template = block.daemon_sets.unload.as_ref()?;
+    let template = block.unload()?;
     let mut spec = template.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
     spec.remove("affinity");
     spec.remove("topologySpreadConstraints");

@@ -20,9 +20,10 @@ use crate::{
 pub fn daemon_set(component: &ComponentKey, version: &Version, role: DaemonSetRole, block: &KernelModule) -> Value {
     let labels = json!({keys::COMPONENT: component.name, keys::ROLE: role.word(), keys::VERSION: version});
     let mut template = match role {
-        DaemonSetRole::Loader => block.daemon_sets.loader.clone(),
-        DaemonSetRole::Plugin => block.daemon_sets.device_plugin.clone(),
-    };
+        DaemonSetRole::Loader => block.daemon_sets.as_ref().map(|sets| sets.loader.clone()),
+        DaemonSetRole::Plugin => block.daemon_sets.as_ref().map(|sets| sets.device_plugin.clone()),
+    }
+    .unwrap_or_default();
     for (key, value) in labels.as_object().into_iter().flatten() {
         put(&mut template, &["metadata", "labels", key], value.clone());
     }

@@ -131,6 +131,44 @@ fn csi_component() -> Value {
     })
 }
 
+fn kmm_component() -> Value {
+    json!({
+        "apiVersion": "lockkeeper.dev/v1alpha1", "kind": "NodeComponent",
+        "metadata": {"namespace": "drv", "name": "mod"},
+        "spec": {"kernelModule": {"kmmModule": {"name": "mod"}, "devices": {"resourceNames": ["vendor.example/gpu"]}}},
+    })
+}
+
+#[test]
+fn what_follows_a_module_of_kmm_has_no_version_and_no_templates_of_its_own() {
+    accepted(kmm_component(), None);
+    let mut versioned = kmm_component();
+    versioned["spec"]["version"] = json!("1");
+    refused(versioned, None, "the version in the Module");
+    let mut both = kmm_component();
+    both["spec"]["kernelModule"]["daemonSets"] = component()["spec"]["kernelModule"]["daemonSets"].clone();
+    refused(both, None, "exactly one of daemonSets");
+    let mut neither = kmm_component();
+    neither["spec"]["kernelModule"].as_object_mut().unwrap().remove("kmmModule");
+    refused(neither, None, "exactly one of daemonSets");
+    let mut reboot = kmm_component();
+    reboot["spec"]["kernelModule"]["unloadBy"] = json!("Reboot");
+    refused(reboot, None, "cannot be kept with kmmModule");
+    let old = kmm_component();
+    refused(
+        with(kmm_component(), "/spec/kernelModule/kmmModule/name", json!("other")),
+        Some(&old),
+        "never follows another Module",
+    );
+    let mut own = component();
+    own["metadata"] = old["metadata"].clone();
+    refused(own, Some(&old), "never becomes one of another kind");
+    accepted(with(kmm_component(), "/spec/kernelModule/devices", json!({"draDrivers": ["d"]})), Some(&old));
+    let mut unnamed = kmm_component();
+    unnamed["spec"]["kernelModule"]["devices"] = json!({});
+    refused(unnamed, None, "devices names none");
+}
+
 #[test]
 fn a_component_is_of_exactly_one_kind_and_stays_so() {
     accepted(csi_component(), None);
@@ -142,10 +180,10 @@ fn a_component_is_of_exactly_one_kind_and_stays_so() {
     refused(none, None, "exactly one of");
     let mut versioned = csi_component();
     versioned["spec"]["version"] = json!("1");
-    refused(versioned, None, "csiNodePlugin takes none");
+    refused(versioned, None, "csiNodePlugin takes no version");
     let mut unversioned = component();
     unversioned["spec"].as_object_mut().unwrap().remove("version");
-    refused(unversioned, None, "kernelModule needs a version");
+    refused(unversioned, None, "daemonSets needs a version");
     let mut open = csi_component();
     open["spec"]["drain"] = json!({"cordon": "Never"});
     refused(open, None, "must be closed meanwhile");

@@ -38,7 +38,8 @@ pub fn component(name: &str) -> ComponentBuilder {
 
 fn default_module() -> KernelModule {
     KernelModule {
-        daemon_sets: DaemonSets { loader: json!({}), device_plugin: json!({}), unload: Some(json!({})) },
+        daemon_sets: Some(DaemonSets { loader: json!({}), device_plugin: json!({}), unload: Some(json!({})) }),
+        kmm_module: None,
         devices: Devices { resource_names: vec!["vendor.com/gpu".into()], ..Devices::default() },
         unload_by: UnloadBy::Pod,
     }
@@ -111,7 +112,9 @@ impl ComponentBuilder {
     /// `unloadBy: Reboot`, without an unload pod.
     pub fn unload_by_reboot(mut self) -> Self {
         self.module().unload_by = UnloadBy::Reboot;
-        self.module().daemon_sets.unload = None;
+        if let Some(sets) = &mut self.module().daemon_sets {
+            sets.unload = None;
+        }
         self
     }
 
@@ -148,7 +151,7 @@ impl ComponentBuilder {
                 "spec": {"containers": [{"name": role, "image": format!("registry.example/{role}:{version}")}]}})
         };
         let mut block = self.spec.kernel_module.clone().unwrap_or_else(default_module);
-        let sets = &mut block.daemon_sets;
+        let Some(sets) = &mut block.daemon_sets else { return block };
         for (role, value) in [("loader", &mut sets.loader), ("plugin", &mut sets.device_plugin)] {
             if is_default(value) {
                 *value = template(role);
@@ -200,9 +203,10 @@ pub fn versioned_daemon_set(
     block: &KernelModule,
 ) -> DaemonSetRecord {
     let name = daemon_set_name(&component.name, role, &Version::from(version));
+    let sets = block.daemon_sets.as_ref();
     let (label, template) = match role {
-        DaemonSetRole::Loader => (Role::Loader, &block.daemon_sets.loader),
-        DaemonSetRole::Plugin => (Role::Plugin, &block.daemon_sets.device_plugin),
+        DaemonSetRole::Loader => (Role::Loader, sets.map(|sets| &sets.loader)),
+        DaemonSetRole::Plugin => (Role::Plugin, sets.map(|sets| &sets.device_plugin)),
     };
     let mut annotations: BTreeMap<Str, Str> = [(keys::CONTENT.into(), content_hash(block).into())].into();
     if role == DaemonSetRole::Loader {

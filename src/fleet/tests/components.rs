@@ -37,11 +37,15 @@ fn versions_come_from_the_spec_and_from_versioned_daemon_sets() {
 
 #[test]
 fn a_template_changed_under_the_same_version_is_said_and_the_record_stays() {
-    let changed = component("ns/gpu").of_module(|module| module.daemon_sets.loader = serde_json::json!({"spec": {"other": 1}}));
+    let changed = component("ns/gpu")
+        .of_module(|module| module.daemon_sets.as_mut().unwrap().loader = serde_json::json!({"spec": {"other": 1}}));
     let mut fleet = fleet().with(component("ns/gpu").made("1")).with(changed);
     let view = view_of(&mut fleet, "ns/gpu");
     assert!(view.changed_without_version);
-    assert_eq!(view.versions[&Version::from("1")].block.daemon_sets.loader["spec"]["containers"][0]["name"], "loader");
+    assert_eq!(
+        view.versions[&Version::from("1")].block.daemon_sets.as_ref().unwrap().loader["spec"]["containers"][0]["name"],
+        "loader"
+    );
     assert!(view.anomalies.is_empty());
 }
 
@@ -58,7 +62,7 @@ fn a_component_is_refused_with_every_reason_at_once() {
         (component("ns/gpu").resource("cpu"), "\"cpu\" is no extended resource"),
         (component("ns/gpu").devices(|it| it.pod_selector = Some(Default::default())), "podSelector is empty"),
         (component("ns/gpu").devices(|it| it.pod_selector = Some(Default::default())), "podNamespaces is required"),
-        (component("ns/gpu").of_module(|it| it.daemon_sets.unload = None), "unload is missing"),
+        (component("ns/gpu").of_module(|it| it.daemon_sets.as_mut().unwrap().unload = None), "unload is missing"),
     ];
     for (component, expected) in table {
         let said = refusals(component);

@@ -270,7 +270,7 @@ fn failed_stops() {
 
 #[test]
 fn unload_or_reboot() {
-    let component = component(GPU).of_module(|module| module.daemon_sets.unload = None);
+    let component = component(GPU).of_module(|module| module.daemon_sets.as_mut().unwrap().unload = None);
     let mut world = World::with(&["n1"], component.version("2").made("1").made("2").finalizer(crate::api::keys::FINALIZER));
     world.ask("n1", "2");
     world.ticks(60);
@@ -292,7 +292,7 @@ fn unload_or_reboot() {
 fn component_without_unload(version: &str) -> Vec<(crate::api::ObjectKey, crate::fleet::records::DaemonSetRecord)> {
     use crate::api::versioned::DaemonSetRole;
     let mut block = component(GPU).block(version);
-    block.daemon_sets.unload = None;
+    block.daemon_sets.as_mut().unwrap().unload = None;
     let sets = DaemonSetRole::ALL.map(|role| versioned_daemon_set(&key(GPU), role, version, &block));
     sets.into_iter().map(|set| (set.key.clone(), set)).collect()
 }
