@@ -564,3 +564,38 @@ fn behind(inputs: &Inputs<'_>, it: &Candidate<'_>, message: &str) -> Blocker {
 fn blocked(blocker: Blocker) -> Admission {
     Admission::Blocked { blockers: vec![blocker], recheck: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was told to the first of each component is what counts; of another component in the same leaf, too.
+    #[test]
+    fn some_dozens_of_candidates_remember_what_the_first_of_each_component_was_told() {
+        let waiting = |component: usize, held: Option<bool>, node: &str| {
+            Arc::new(Waiting {
+                place: Place {
+                    kind: Kind::Ordered,
+                    unplaced: false,
+                    position: 0,
+                    of: (node.into(), ComponentKey::new("ns", "gpu")),
+                },
+                component,
+                queued: true,
+                stale: false,
+                answer: None,
+                rests: Rests { held, ..Rests::default() },
+                grants: false,
+                holds: held == Some(false),
+            })
+        };
+        let sum = Entry::sum(&[
+            waiting(0, Some(false), "n1"),
+            waiting(0, Some(true), "n2"),
+            waiting(1, None, "n3"),
+            waiting(1, Some(true), "n4"),
+        ]);
+        assert_eq!(sum.held, [(0, false), (1, true)]);
+        assert_eq!((sum.holds, sum.queued), (vec![0], vec![2, 2]));
+    }
+}

@@ -1,7 +1,9 @@
 # A crate of the protocol alone (api, fleet, handoff, drain, and the model check), which builds in a fraction of the time. Sourced by
-# `mutants.sh` and `sample.sh`, at the root of the tree. SCRATCH: where it is made (default: a folder in the target directory).
+# `mutants.sh` and `sample.sh`, at the root of the tree. SCRATCH: where it is made and built (default: a folder in the target directory, and
+# that directory). Two of them never share one: cargo would take what was built of the first for the second.
 # shellcheck shell=bash
 root=$PWD
+[[ -z ${SCRATCH:-} ]] || CARGO_TARGET_DIR=$SCRATCH/target
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}
 scratch=${SCRATCH:-$CARGO_TARGET_DIR/mutants}
 mkdir -p "$scratch"

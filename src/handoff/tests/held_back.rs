@@ -2,10 +2,10 @@
 
 use super::world::*;
 use crate::{
-    api::{Phase, component::RolloutMode, handoff::BY_INSTALL},
+    api::{Phase, component::RolloutMode, handoff::BY_INSTALL, keys::Role},
     fleet::{
         build::*,
-        records::Deletion,
+        records::{Deletion, PodPhase},
         view::{WatchHealth, WatchState},
     },
     handoff::{
@@ -141,4 +141,47 @@ fn nothing_is_taken_away_while_a_watch_is_broken() {
     let decisions = decide_fleet(&view, &world.observed, &world.context, None, &Default::default());
     let acts: Vec<_> = decisions.actions().filter(|(_, action)| action.evidence != Evidence::Watched).collect();
     assert!(acts.is_empty(), "{acts:?}");
+}
+
+/// A loader in place of the one whose unload was asked for: what was deleted by force may still be unloading.
+#[test]
+fn a_version_asked_for_again_waits_until_a_lost_unload_pod_has_surely_ended() {
+    let mut world = World::new(&["n1"]);
+    world.slow_unload = true;
+    world.ask("n1", "2");
+    world.until("it unloads", |world| world.role_pods("n1", "unload").iter().any(|pod| matches!(pod.phase, PodPhase::Running)));
+    let (lost, since) = (world.role_pods("n1", "unload")[0].key.clone(), world.now);
+    world.pods.remove(&lost);
+    world.edit_label("n1", Role::Desired, Some("1"));
+    world.until("the loader is asked for", |world| world.label("n1", Role::Loader).is_some());
+    assert!(world.now - since >= 30, "{} s", world.now - since);
+}
+
+/// The module is still recorded, the labels are not there any more: its users leave before it does all the same.
+#[test]
+fn a_component_is_taken_off_a_node_that_has_lost_its_labels_as_a_handoff() {
+    let lost = [Role::Desired, Role::Loader, Role::Plugin];
+    for lost in [&lost[..2], &lost] {
+        let mut world = World::new(&["n1"]);
+        world.claimant("shop/train-0", "n1");
+        lost.iter().for_each(|role| world.edit_label("n1", *role, None));
+        world.component.meta.deletion = Some(Deletion { at: at(105), grace: 0 });
+        world.until("the finalizer is off", |world| world.component.finalizers.is_empty());
+        assert_eq!(world.kernel["n1"], None);
+        assert_eq!(world.evicted, [key("shop/train-0")]);
+    }
+}
+
+/// In the second in which a person sets the old version back, another leader writes its epoch into the mark: what the handoff did to the
+/// label must stay known, or the person's order would pass for what was there before.
+#[test]
+fn a_label_set_back_while_the_lease_changes_hands_is_an_order() {
+    let mut world = World::new(&["n1"]);
+    world.broken_plugin = true;
+    world.ask("n1", "2");
+    world.until_phase("n1", Phase::StartingPlugin);
+    world.edit_label("n1", Role::Desired, Some("1"));
+    world.context.epoch += 1;
+    world.until_phase("n1", Phase::Failed);
+    assert_eq!(world.handoff("n1").status.reason.as_ref().map(|it| it.word.as_str()), Some("LabelEdited"));
 }
