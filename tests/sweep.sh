@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # tests/sweep.sh BINARY [FROM TO [PROFILE...]]: the headless demo over seeds and fault profiles, each run twice.
+# SCENARIO=kernel-module (or csi, kmm) says which.
 # Every node must be upgraded, nothing failed, disrupted or violated, and both runs must have written the same event log.
 # Prints a line per profile and, for a run that falls short, the one command that replays it. Ends with 'N passed, N failed'.
 set -euo pipefail

@@ -117,6 +117,13 @@ pub fn run(demo: &Demo, global: &Global) -> Result<Exit, Failure> {
     if let Some(why) = contradiction(headless_run, global) {
         return Err(Failure::usage(why.to_owned()));
     }
+    if let Some(baseline) = demo.baseline.filter(|baseline| !baseline.fits(demo.scenario)) {
+        let name = |value: Option<clap::builder::PossibleValue>| value.map(|it| it.get_name().to_owned()).unwrap_or_default();
+        let (baseline, scenario) = (name(baseline.to_possible_value()), name(demo.scenario.to_possible_value()));
+        return Err(Failure::usage(format!(
+            "--baseline {baseline} has no meaning in scenario {scenario}: label-all goes with --scenario kmm, rolling-update with the others"
+        )));
+    }
     let door = demo.serve.open(headless_run)?;
     match (headless_run, door) {
         (true, None) => headless(demo),

@@ -10,7 +10,10 @@ use crate::{
     api::{ComponentKey, NodeComponent, NodeHandoff},
     cluster::Cluster,
     sim::{
-        actors::{Clock, ControllerManager, ControllerOptions, KubeletOptions, Kubelets},
+        actors::{
+            Clock, ControllerManager, ControllerOptions, KubeletOptions, Kubelets,
+            kmm::{self, Kmm, KmmOptions},
+        },
         apiserver::{ApiServer, Config, Faults, Identity},
         monitor::{Monitor, Report, Rules, Write},
         people::hands::Hands,
@@ -48,6 +51,8 @@ pub struct WorldOptions {
     /// Which component each module of the toy kernels belongs to.
     pub modules: BTreeMap<String, ComponentKey>,
     pub server: Config,
+    /// Kernel Module Management runs in the cluster.
+    pub kmm: Option<KmmOptions>,
 }
 
 impl WorldOptions {
@@ -65,9 +70,13 @@ impl WorldOptions {
             modules: BTreeMap::from([(kernel_module::MODULE.to_owned(), kernel_module::key())]),
             // A minute or more of any fleet here; whole histories only cost memory.
             server: Config { seed, log_records: Some(0), history: 4_000, ..Config::default() },
+            kmm: None,
         }
     }
 }
+
+/// The name of KMM's operator where there is one.
+pub const KMM: &str = "kmm";
 
 /// The engine's name where there is one.
 pub const ENGINE: &str = "lockkeeper";
@@ -78,6 +87,10 @@ pub struct World {
     pub controllers: ControllerManager,
     pub kubelets: Kubelets,
     monitor: Arc<Mutex<Watching>>,
+    kmm: Mutex<Option<Kmm>>,
+    clock: Clock,
+    seed: u64,
+    kmm_options: Option<KmmOptions>,
 }
 
 struct Watching {
@@ -96,6 +109,14 @@ impl World {
         }
         let installed = api.install_crd::<NodeComponent>().and_then(|()| api.install_crd::<NodeHandoff>());
         debug_assert!(installed.is_ok(), "our own CRDs are legal: {installed:?}");
+        let mut controllers = options.controllers.clone();
+        if options.kmm.is_some() {
+            for crd in kmm::crds() {
+                let installed = api.install(crd);
+                debug_assert!(installed.is_ok(), "KMM's CRDs are legal: {installed:?}");
+            }
+            controllers.collect.extend(kmm::collected());
+        }
         for object in objects.iter().filter(|object| object.kind != "Namespace") {
             let installed = api.install(object.body.clone());
             debug_assert!(installed.is_ok(), "{} {}: {installed:?}", object.kind, object.name());
@@ -103,14 +124,12 @@ impl World {
         let clock = Clock::starting_at(api.now());
         let kubelets =
             Kubelets::spawn(&api.client(&Identity::new("kubelet")), clock, options.seed, options.kubelets.clone(), Vec::new());
-        let controllers = ControllerManager::spawn(
-            &api.client(&Identity::new("controller-manager")),
-            clock,
-            options.seed,
-            options.controllers.clone(),
-        );
+        let controllers =
+            ControllerManager::spawn(&api.client(&Identity::new("controller-manager")), clock, options.seed, controllers);
         let monitor = watch(&api, &kubelets, rules(options));
-        let world = Self { api, controllers, kubelets, monitor };
+        let (kmm, kmm_options, seed) = (Mutex::default(), options.kmm.clone(), options.seed);
+        let world = Self { api, controllers, kubelets, monitor, kmm, clock, seed, kmm_options };
+        world.start_kmm();
         world.set_faults(options);
         world
     }
@@ -123,6 +142,19 @@ impl World {
             Profile::Hostile => Faults::hostile(options.seed, client, options.faults_until),
         };
         self.api.set_faults(Box::new(if options.crashes { plan } else { plan.without_crashes() }));
+    }
+
+    /// Starts KMM's operator where there is one and it does not run.
+    pub fn start_kmm(&self) {
+        let mut running = lock(&self.kmm);
+        if let (None, Some(options)) = (&*running, &self.kmm_options) {
+            *running = Some(Kmm::spawn(&self.api.client(&Identity::new(KMM)), self.clock, self.seed, options.clone()));
+        }
+    }
+
+    /// Ends KMM's operator at once, in the middle of whatever it does.
+    pub fn kill_kmm(&self) {
+        *lock(&self.kmm) = None;
     }
 
     /// A person.

@@ -40,6 +40,16 @@ fn wrong_arguments() {
         ("people without a role", vec!["manifests", "--to-user", "ann"], &["--role"]),
         ("a seed that is no number", vec!["demo", "--seed", "first"], &["--seed", "first"]),
         ("an unknown fault profile", vec!["demo", "--faults", "evil"], &["evil", "hostile"]),
+        (
+            "another scenario's baseline",
+            vec!["demo", "--scenario", "kmm", "--baseline", "rolling-update"],
+            &["rolling-update", "label-all"],
+        ),
+        (
+            "a baseline of scenario kmm",
+            vec!["demo", "--baseline", "label-all"],
+            &["label-all", "--scenario kmm", "kernel-module"],
+        ),
         ("no nodes at all", vec!["demo", "--nodes", "0"], &["--nodes"]),
         ("a speed of nothing", vec!["demo", "--speed", "0"], &["--speed"]),
         ("an unknown theme", vec!["--theme", "pink"], &["pink", "dark", "light", "high-contrast", "mono"]),

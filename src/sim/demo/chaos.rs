@@ -46,6 +46,20 @@ pub async fn strike(
     counts
 }
 
+/// Kills KMM's operator so many times, about `every` apart, and starts it again a minute or so later. Returns how often.
+pub async fn strike_kmm(world: Arc<World>, seed: u64, times: u32, every: Duration) -> BTreeMap<&'static str, u64> {
+    let mut dice = ChaCha8Rng::seed_from_u64(seed ^ 0x6B6D_6D00);
+    let mut counts = BTreeMap::new();
+    for _ in 0..times {
+        tokio::time::sleep(every.mul_f64(dice.random_range(0.3..1.7))).await;
+        world.kill_kmm();
+        tokio::time::sleep(Duration::from_millis(dice.random_range(1_000..90_000))).await;
+        world.start_kmm();
+        *counts.entry("KMM's operator away for a while").or_default() += 1;
+    }
+    counts
+}
+
 /// A workload's pod on the node, as `namespace/name`.
 fn victim(world: &World, node: &str) -> Option<String> {
     let text = |pod: &Value, pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::Notify;
 
 use super::{
-    Baseline, DemoOptions, Findings, Scenario, Summary, baseline, chaos, csi,
+    DemoOptions, Findings, Scenario, Summary, baseline, chaos, csi, kmm,
     serving::{Open, Serving},
     story, supervisor,
 };
@@ -22,7 +22,7 @@ use crate::sim::{
         meddler::{self, Plan},
         operator::{self, Outcome},
     },
-    scenarios::{csi as csi_scenario, kernel_module as scenario},
+    scenarios::{csi as csi_scenario, kernel_module as scenario, kmm as kmm_scenario},
     world::{ENGINE, Profile, World, WorldOptions},
 };
 
@@ -104,6 +104,10 @@ fn world(options: &DemoOptions) -> Arc<World> {
     let objects = match options.scenario {
         Scenario::KernelModule => scenario::cluster(options.nodes),
         Scenario::Csi => csi_scenario::cluster(options.nodes, csi::strategy(options)),
+        Scenario::Kmm => {
+            kmm::furnish(&mut world_options);
+            kmm_scenario::cluster(options.nodes)
+        }
     };
     Arc::new(World::start(&world_options, &objects))
 }
@@ -114,18 +118,16 @@ async fn play(options: &DemoOptions, world: &Arc<World>, door: &mut Door) -> Res
     let nodes = match options.scenario {
         Scenario::KernelModule => scenario::node_names(options.nodes),
         Scenario::Csi => csi_scenario::node_names(options.nodes),
+        Scenario::Kmm => kmm_scenario::node_names(options.nodes),
     };
-    let (outcome, mut done) = match options.baseline {
-        Some(Baseline::RollingUpdate) if options.scenario == Scenario::Csi => {
+    let (outcome, mut done) = match (options.scenario, options.baseline) {
+        (Scenario::KernelModule, None) => upgrade(world, &hands, &nodes, options, door).await?,
+        (Scenario::Csi, None) => csi::upgrade(world, &hands, &nodes, options, || door.open(world)).await?,
+        (Scenario::Kmm, None) => kmm::upgrade(world, &hands, &nodes, options, || door.open(world)).await?,
+        (_, Some(_)) => {
             door.open(world)?;
-            (csi::rolling_update(world, &hands, options).await?, BTreeMap::new())
+            (without_lockkeeper(world, &hands, &nodes, options).await?, BTreeMap::new())
         }
-        None if options.scenario == Scenario::Csi => csi::upgrade(world, &hands, &nodes, options, || door.open(world)).await?,
-        Some(Baseline::RollingUpdate) => {
-            door.open(world)?;
-            (baseline::rolling_update(world, &hands, &nodes, options).await?, BTreeMap::new())
-        }
-        None => upgrade(world, &hands, &nodes, options, door).await?,
     };
     let report = if options.baseline.is_some() { world.report() } else { world.report_at_rest() };
     done.extend(world.faults_injected().into_iter().map(|(kind, times)| (kind.to_owned(), times)));
@@ -154,6 +156,20 @@ async fn play(options: &DemoOptions, world: &Arc<World>, door: &mut Door) -> Res
         story: story.map(|lines| std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner))).unwrap_or_default(),
     };
     Ok((summary, findings))
+}
+
+/// What other tools do.
+async fn without_lockkeeper(
+    world: &Arc<World>,
+    hands: &Hands,
+    nodes: &[String],
+    options: &DemoOptions,
+) -> Result<Outcome, String> {
+    match options.scenario {
+        Scenario::KernelModule => baseline::rolling_update(world, hands, nodes, options).await,
+        Scenario::Csi => csi::rolling_update(world, hands, options).await,
+        Scenario::Kmm => kmm::label_all(world, hands, options).await,
+    }
 }
 
 type Counts = BTreeMap<String, u64>;
@@ -219,7 +235,7 @@ fn trouble(world: &Arc<World>, nodes: &[String], options: &DemoOptions) -> Vec<T
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::demo::options;
+    use crate::sim::demo::{Baseline, options};
 
     /// `SEEDS=1..9 FAULTS=hostile NODES=4 cargo test --lib sweep -- --nocapture` tries more.
     #[test]

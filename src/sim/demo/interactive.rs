@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    DemoOptions, Scenario, csi,
+    DemoOptions, Scenario, csi, kmm,
     serving::{Open, Serving},
 };
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
     sim::{
         apiserver::Identity,
         pacer::{self, Speed},
-        people::{hands::Hands, operator, storage},
-        scenarios::{csi as csi_scenario, kernel_module as scenario, objects},
+        people::{hands::Hands, kmm as modules, operator, storage},
+        scenarios::{csi as csi_scenario, kernel_module as scenario, kmm as kmm_scenario, objects},
         world::{ENGINE, World, WorldOptions},
     },
 };
@@ -80,6 +80,7 @@ async fn play(
     let (objects, nodes) = match options.scenario {
         Scenario::KernelModule => (scenario::cluster(options.nodes), scenario::node_names(options.nodes)),
         Scenario::Csi => (csi_scenario::cluster(options.nodes, csi::strategy(&options)), csi_scenario::node_names(options.nodes)),
+        Scenario::Kmm => (kmm_scenario::cluster(options.nodes), kmm_scenario::node_names(options.nodes)),
     };
     let world = Arc::new(World::start(&world_options(&options), &objects));
     let hands = world.hands("colleague");
@@ -147,7 +148,11 @@ async fn start_engine(world: &World, mode: Mode, at: Option<&str>) -> Engine {
 
 fn world_options(options: &DemoOptions) -> WorldOptions {
     // Nobody starts the console's own engine again.
-    WorldOptions { faults: options.faults, crashes: false, ..WorldOptions::new(options.seed) }
+    let mut world = WorldOptions { faults: options.faults, crashes: false, ..WorldOptions::new(options.seed) };
+    if options.scenario == Scenario::Kmm {
+        kmm::furnish(&mut world);
+    }
+    world
 }
 
 /// Somebody's pod that opens the device without claiming it: its node's unload will fail.
@@ -179,6 +184,15 @@ async fn set_up(world: &World, hands: &Hands, nodes: &[String], options: &DemoOp
             hands.create(&plugin.component()).await.map_err(no)?;
             storage::release(hands, plugin, csi_scenario::NEW).await.map_err(no)?;
         }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        return Ok(None);
+    }
+    if options.scenario == Scenario::Kmm {
+        kmm::set_up(world, hands, options).await?;
+        for part in kmm_scenario::parts(options.nodes) {
+            hands.create(&part.component(1)).await.map_err(no)?;
+        }
+        modules::release(hands, options.nodes, kmm_scenario::NEW).await.map_err(no)?;
         tokio::time::sleep(Duration::from_secs(30)).await;
         return Ok(None);
     }

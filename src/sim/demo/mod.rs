@@ -5,6 +5,7 @@ pub mod chaos;
 pub mod csi;
 pub mod headless;
 pub mod interactive;
+pub mod kmm;
 pub mod serving;
 pub mod story;
 pub mod supervisor;
@@ -36,6 +37,8 @@ pub enum Scenario {
     KernelModule,
     /// Two CSI nodeplugins, and pods with FUSE, rbd-nbd and kernel mounts
     Csi,
+    /// Modules that Kernel Module Management loads, and pods that use their devices
+    Kmm,
 }
 
 impl Scenario {
@@ -43,6 +46,7 @@ impl Scenario {
         match self {
             Self::KernelModule => "kernel-module",
             Self::Csi => "csi",
+            Self::Kmm => "kmm",
         }
     }
 }
@@ -52,6 +56,15 @@ impl Scenario {
 pub enum Baseline {
     /// A plain rolling update of the DaemonSets.
     RollingUpdate,
+    /// Of scenario kmm: all nodes' version labels changed at once, as a script does.
+    LabelAll,
+}
+
+impl Baseline {
+    /// Whether other tools do this in a scenario.
+    pub fn fits(self, scenario: Scenario) -> bool {
+        (self == Self::LabelAll) == (scenario == Scenario::Kmm)
+    }
 }
 
 /// The result of a headless run: the last line of `demo --headless -o json`.

@@ -3,4 +3,5 @@
 pub mod csi;
 pub mod dra;
 pub mod kernel_module;
+pub mod kmm;
 pub mod objects;

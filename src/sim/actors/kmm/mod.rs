@@ -19,9 +19,9 @@ pub use crds::crds;
 
 use super::caches::Caches;
 use super::clock::{Clock, Dice};
-use super::informer::Store;
+use super::informer::{Kind, Store};
 use super::queue::Queue;
-use super::records::{DaemonSet, Node, Pod};
+use super::records::{DaemonSet, Node, Pod, Record};
 use crate::kmm::keys;
 use kube::Client;
 use objects::{Module, ModuleImagesConfig, NodeModulesConfig};
@@ -41,6 +41,12 @@ impl Default for KmmOptions {
     fn default() -> Self {
         Self { worker: Duration::from_secs(2), worker_image: "kmm-worker:sim".to_owned() }
     }
+}
+
+/// What the garbage collector must follow beside its own kinds: a NodeModulesConfig goes with its node.
+#[must_use]
+pub fn collected() -> Vec<Kind> {
+    vec![NodeModulesConfig::KIND]
 }
 
 /// See where it is used.

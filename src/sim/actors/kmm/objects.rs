@@ -73,6 +73,7 @@ pub struct LoaderContainer {
 #[serde(rename_all = "camelCase", default)]
 pub struct Driver {
     pub container: DriverContainer,
+    pub init_container: Option<Value>,
     pub device_classes: Vec<Value>,
 }
 

@@ -145,12 +145,18 @@ impl Operator {
         for (key, value) in module.told("plugin") {
             annotations[key] = value;
         }
+        let mut spec = json!({
+            "nodeSelector": selector, "tolerations": module.spec.tolerations, "priorityClassName": "system-node-critical",
+            "containers": [{"name": role.word(), "image": driver.container.image}],
+        });
+        if let Some(init) = &driver.init_container {
+            let mut init = init.clone();
+            init["name"] = json!(format!("{}-init", role.word()));
+            spec["initContainers"] = json!([init]);
+        }
         json!({
             "metadata": {"labels": self.labels(module, role), "annotations": annotations, "finalizers": [PLUGIN_FINALIZER]},
-            "spec": {
-                "nodeSelector": selector, "tolerations": module.spec.tolerations, "priorityClassName": "system-node-critical",
-                "containers": [{"name": role.word(), "image": driver.container.image}],
-            },
+            "spec": spec,
         })
     }
 

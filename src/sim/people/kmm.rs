@@ -1,0 +1,159 @@
+//! The operator of scenario `kmm`: makes Modules and labels nodes as KMM's guide says, asks lockkeeper for a Module's new version node by
+//! node, and tries again what failed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    hands::{Hands, No},
+    operator::{self, Outcome},
+    seen,
+};
+use crate::{
+    api::keys::CORDON,
+    sim::scenarios::{
+        kmm::{self as scenario, NAMESPACE, Part},
+        objects::Object,
+    },
+};
+
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Makes the Modules, and tells KMM by label which version each node shall have.
+///
+/// # Errors
+/// The server's last no.
+pub async fn install(hands: &Hands, nodes: usize, version: &str) -> Result<(), No> {
+    for part in scenario::parts(nodes) {
+        operator::apply(hands, &[part.object(version)]).await?;
+        for node in part.node_names(nodes) {
+            label(hands, part, &node, Some(version)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// `kubectl label node NODE kmm.node.kubernetes.io/version-module.…=VERSION`, or `…-`.
+///
+/// # Errors
+/// The server's last no.
+pub async fn label(hands: &Hands, part: Part, node: &str, version: Option<&str>) -> Result<(), No> {
+    hands.label_node(node, &part.desired_key(), version).await.map(drop)
+}
+
+/// The Modules at another version: nothing moves until nodes are labelled.
+///
+/// # Errors
+/// The server's last no.
+pub async fn release(hands: &Hands, nodes: usize, version: &str) -> Result<(), No> {
+    for part in scenario::parts(nodes) {
+        hands.merge(&part.module_path(), &part.release(version)).await?;
+    }
+    Ok(())
+}
+
+/// What a person reads off the node: wanted, called ready, and its driver running, all in this version.
+pub fn shows(node: &seen::Node, part: Part, version: &str) -> bool {
+    let labels = &node.metadata.labels;
+    let is = |key: String| labels.get(&key).is_some_and(|value| value == version);
+    is(part.desired_key())
+        && is(part.version_ready_key())
+        && is(part.schedule_key())
+        && labels.contains_key(&part.driver_ready_key())
+}
+
+/// A version on these nodes, in this order. What lockkeeper is asked for is the node alone: the version is the Module's.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    pub version: &'a str,
+    pub nodes: &'a [String],
+}
+
+impl Order<'_> {
+    fn path(node: &str) -> String {
+        format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs/{}.{node}", Part::of_node(node).name)
+    }
+
+    fn handoff(node: &str, position: i32) -> Object {
+        let component = Part::of_node(node).name;
+        let spec = json!({"component": component, "node": node, "position": position, "requestedBy": "operator"});
+        let body = json!({"metadata": {"name": format!("{component}.{node}")}, "spec": spec});
+        Object::new("lockkeeper.dev/v1alpha1", "NodeHandoff", "nodehandoffs", Some(NAMESPACE), body)
+    }
+
+    /// Looks after the handoffs until so many nodes have the version and no cordon of lockkeeper's, or the time is up.
+    pub async fn see(&self, hands: &Hands, within: Duration, enough: usize) -> Outcome {
+        let deadline = tokio::time::Instant::now() + within;
+        let mut outcome = Outcome::default();
+        loop {
+            if let Ok(seen) = self.look(hands, outcome.retried).await {
+                outcome = seen;
+                if outcome.upgraded >= enough {
+                    return outcome;
+                }
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return outcome;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn look(&self, hands: &Hands, retried: usize) -> Result<Outcome, No> {
+        let mut outcome = Outcome { retried, ..Outcome::default() };
+        let handoffs: Vec<seen::Handoff> =
+            hands.items(&format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs")).await?;
+        let handoffs: BTreeMap<&str, &seen::Handoff> =
+            handoffs.iter().map(|handoff| (handoff.spec.node.as_str(), handoff)).collect();
+        let nodes: Vec<seen::Node> = hands.items("/api/v1/nodes").await?;
+        for (position, name) in (1..).zip(self.nodes) {
+            let handoff = handoffs.get(name.as_str()).copied();
+            let phase = handoff.map_or("no handoff", |handoff| handoff.status.phase.as_str());
+            let node = nodes.iter().find(|node| node.metadata.name == *name);
+            let closed = node.is_none_or(|node| node.metadata.annotations.contains_key(CORDON));
+            let current = node.is_some_and(|node| shows(node, Part::of_node(name), self.version));
+            if phase == "Done" && current && !closed {
+                outcome.upgraded += 1;
+                continue;
+            }
+            outcome.failed += usize::from(matches!(phase, "Failed" | "Aborted"));
+            let status = handoff.map(|handoff| {
+                let json = |value: &Option<Value>| value.as_ref().map(ToString::to_string).unwrap_or_default();
+                format!("{} {} {:?}", json(&handoff.status.reason), json(&handoff.status.blockers), handoff.spec)
+            });
+            let labels = node.map(|node| {
+                let ours = node.metadata.labels.iter().filter(|(key, _)| key.contains("kmm.node.kubernetes.io/"));
+                ours.map(|(key, value)| format!("{}={value}", key.rsplit('/').next().unwrap_or_default()))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            });
+            outcome.unfinished.push(format!("{name}: {phase}; {} {}", labels.unwrap_or_default(), status.unwrap_or_default()));
+            outcome.retried += usize::from(self.tend(hands, handoff, name, position, current).await);
+        }
+        Ok(outcome)
+    }
+
+    /// Asks for it where nobody did, and again where it ended without the version. True when it was tried again.
+    async fn tend(&self, hands: &Hands, handoff: Option<&seen::Handoff>, node: &str, position: i32, current: bool) -> bool {
+        let Some(handoff) = handoff else {
+            let _ = hands.create(&Self::handoff(node, position)).await;
+            return false;
+        };
+        let phase = handoff.status.phase.as_str();
+        let deleted = handoff.metadata.deletion_timestamp.is_some();
+        if deleted && phase != "Held" {
+            return false;
+        }
+        let ended = matches!(phase, "Failed" | "Aborted") || phase == "Done" && !current;
+        let choice = phase == "Held" && (deleted || handoff.spec.action == "Abort");
+        let held = phase == "Held" || handoff.spec.action == "Hold";
+        if !(ended || held) {
+            return false;
+        }
+        let attempt = handoff.spec.attempt.unwrap_or(1) + i64::from(ended || choice);
+        let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version},
+            "spec": {"version": null, "attempt": attempt, "action": "Run", "pauseAfter": null, "position": position, "requestedBy": "operator"}});
+        hands.merge(&Self::path(node), &body).await.is_ok() && ended
+    }
+}
