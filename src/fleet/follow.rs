@@ -19,7 +19,6 @@ use super::{
 use crate::{
     api::{ComponentKey, NodeName, ObjectKey, Uid, keys},
     drain::incoming,
-    kmm::records::{ImagesRecord, ModuleRecord, NmcRecord},
 };
 
 /// All that is known of one cluster.
@@ -60,9 +59,6 @@ pub(super) struct Stores {
     pub csi_nodes: Store<CsiNodeRecord>,
     pub csi_drivers: Store<CsiDriverRecord>,
     pub revisions: Store<RevisionRecord>,
-    pub modules: Store<ModuleRecord>,
-    pub configs: Store<NmcRecord>,
-    pub images: Store<ImagesRecord>,
     pub components: Store<ComponentRecord>,
     pub handoffs: Store<HandoffRecord>,
     pub lease: Store<LeaseRecord>,
@@ -117,9 +113,8 @@ impl Fleet {
     /// How a kind's watch fares now.
     pub fn set_watch(&mut self, kind: Kind, status: WatchStatus) {
         self.dirty.health = true;
-        if kind.is_asked_for() && self.watches.get(&kind).map(|known| &known.state) != Some(&status.state) {
+        if Kind::OF_CSI.contains(&kind) && self.watches.get(&kind).map(|known| &known.state) != Some(&status.state) {
             self.csi_changed();
-            self.kmm_changed();
         }
         self.watches.insert(kind, status);
     }
@@ -130,9 +125,8 @@ impl Fleet {
 
     /// Takes in one event of a kind's watch.
     pub fn apply(&mut self, kind: Kind, event: Event) {
-        if kind.is_asked_for() && matches!(event, Event::InitDone { .. }) {
+        if Kind::OF_CSI.contains(&kind) && matches!(event, Event::InitDone { .. }) {
             self.csi_changed();
-            self.kmm_changed();
         }
         match kind {
             Kind::Node => follow!(self, nodes, event, Node, on_node),
@@ -150,9 +144,6 @@ impl Fleet {
             Kind::CsiNode => follow!(self, csi_nodes, event, CsiNode, on_csi_node),
             Kind::CsiDriver => follow!(self, csi_drivers, event, CsiDriver, on_csi_driver),
             Kind::Revision => follow!(self, revisions, event, Revision, on_revision),
-            Kind::KmmModule => follow!(self, modules, event, KmmModule, on_module),
-            Kind::KmmConfig => follow!(self, configs, event, KmmConfig, on_config),
-            Kind::KmmImages => follow!(self, images, event, KmmImages, on_images),
             Kind::Component => follow!(self, components, event, Component, on_component),
             Kind::Handoff => follow!(self, handoffs, event, Handoff, on_handoff),
             Kind::Lease => follow!(self, lease, event, Lease, on_lease),
@@ -168,7 +159,7 @@ impl Fleet {
     /// Everything needed has been listed completely once. A kind that is not required and not served has nothing to list.
     pub fn is_synced(&self) -> bool {
         // What only some components need is asked for by them.
-        Kind::ALL.into_iter().filter(|kind| !kind.is_asked_for()).all(|kind| {
+        Kind::ALL.into_iter().filter(|kind| !Kind::OF_CSI.contains(kind)).all(|kind| {
             let status = self.watches.get(&kind);
             let excused = |status: &WatchStatus| !status.required && matches!(status.state, WatchState::Unavailable { .. });
             self.stores.is_synced(kind) || status.is_some_and(excused)
@@ -252,7 +243,6 @@ impl Fleet {
             }
         }
         self.csi_set_changed(old.as_deref(), new.as_deref());
-        self.kmm_set_changed(old.as_deref(), new.as_deref());
         let needs = |set: &Option<Arc<DaemonSetRecord>>| set.as_ref().map_or_else(Vec::new, |set| set.requires_labels.clone());
         let same = old.as_ref().map(|set| &set.meta.uid) == new.as_ref().map(|set| &set.meta.uid) && needs(&old) == needs(&new);
         if !same {
@@ -345,9 +335,6 @@ impl Stores {
             Kind::CsiNode => self.csi_nodes.is_synced(),
             Kind::CsiDriver => self.csi_drivers.is_synced(),
             Kind::Revision => self.revisions.is_synced(),
-            Kind::KmmModule => self.modules.is_synced(),
-            Kind::KmmConfig => self.configs.is_synced(),
-            Kind::KmmImages => self.images.is_synced(),
             Kind::Component => self.components.is_synced(),
             Kind::Handoff => self.handoffs.is_synced(),
             Kind::Lease => self.lease.is_synced(),
@@ -376,9 +363,6 @@ impl Stores {
             Kind::CsiNode => of(&self.csi_nodes),
             Kind::CsiDriver => of(&self.csi_drivers),
             Kind::Revision => of(&self.revisions),
-            Kind::KmmModule => of(&self.modules),
-            Kind::KmmConfig => of(&self.configs),
-            Kind::KmmImages => of(&self.images),
             Kind::Component => of(&self.components),
             Kind::Handoff => of(&self.handoffs),
             Kind::Lease => of(&self.lease),

@@ -8,7 +8,6 @@ use std::{
 
 use super::{
     csi::CsiView,
-    kmm::KmmView,
     records::{Labels, Str},
     selector,
     view::{ComponentView, NodeLabels},
@@ -38,8 +37,6 @@ pub struct ComponentRules {
     versions: BTreeMap<Version, VersionRules>,
     /// Of a csiNodePlugin.
     pub csi: Option<Arc<CsiView>>,
-    /// Of one that follows a Module of KMM.
-    pub kmm: Option<Arc<KmmView>>,
 }
 
 /// What makes a pod a claimant of one version.
@@ -92,7 +89,6 @@ impl ComponentRules {
             ready_key: Role::Ready.key(&view.record.key),
             fallback: spec.and_then(|spec| Some(VersionRules::of(spec.kernel_module.as_ref()?))),
             csi: view.csi.clone(),
-            kmm: view.kmm.clone(),
             versions: view.versions.values().map(|it| (it.version.clone(), VersionRules::of(&it.block))).collect(),
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     api::{BootId, NodeName, ObjectKey, Uid},
     fleet::{
         decode::text::{All, List, Map, Text, timestamp},
-        records::{Deletion, Labels, Meta, Str},
+        records::{Labels, Str},
     },
 };
 
@@ -117,16 +117,6 @@ struct RawOwner<'a> {
 impl RawMeta<'_> {
     fn uid(&self) -> Result<Uid, String> {
         if self.uid.is_empty() { Err("metadata.uid is missing".to_owned()) } else { Ok(Uid::from(&*self.uid)) }
-    }
-
-    fn meta(&self) -> Result<Meta, String> {
-        Ok(Meta {
-            uid: self.uid()?,
-            resource_version: Str::from(&*self.resource_version),
-            created: timestamp(&self.creation_timestamp),
-            // KMM's objects have no grace period.
-            deletion: timestamp(&self.deletion_timestamp).map(|at| Deletion { at, grace: 0 }),
-        })
     }
 
     fn key(&self) -> Result<ObjectKey, String> {
@@ -236,7 +226,8 @@ impl Decoded for ModuleRecord {
         let container = raw.spec.module_loader.unwrap_or_default().container;
         Ok(Self {
             key: raw.metadata.key()?,
-            meta: raw.metadata.meta()?,
+            uid: raw.metadata.uid()?,
+            resource_version: Str::from(&*raw.metadata.resource_version),
             deleting: !raw.metadata.deletion_timestamp.is_empty(),
             loads,
             version: filled(&container.version),
@@ -350,7 +341,7 @@ impl Decoded for NmcRecord {
         let owner = raw.metadata.owner_references.iter().find(|owner| &*owner.kind == "Node");
         Ok(Self {
             node: NodeName::from(&*raw.metadata.name),
-            meta: raw.metadata.meta()?,
+            uid: raw.metadata.uid()?,
             spec: entries(&raw.spec.modules).map_err(|why| format!("spec.{why}"))?,
             status: entries(&raw.status.modules).map_err(|why| format!("status.{why}"))?,
             owner: owner.map(|owner| Uid::from(&*owner.uid)),
@@ -394,7 +385,6 @@ impl Decoded for ImagesRecord {
         let raw: Raw<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         Ok(Self {
             key: raw.metadata.key()?,
-            meta: raw.metadata.meta()?,
             wanted: raw.spec.images.iter().map(|it| Str::from(&*it.image)).collect(),
             states: raw.status.images_states.iter().map(|it| (Str::from(&*it.image), Str::from(&*it.status))).collect(),
         })
@@ -546,7 +536,7 @@ fn part(meta: &RawMeta<'_>, module: &ObjectKey, image: Option<Str>) -> Part {
 }
 
 /// The image in a worker pod's config, which is YAML or JSON.
-pub(super) fn worker_image(config: &str) -> Option<Str> {
+fn worker_image(config: &str) -> Option<Str> {
     let text = config.lines().find_map(|line| line.trim().trim_start_matches('"').strip_prefix("containerImage:"));
     if let Some(text) = text {
         return filled(text.trim().trim_matches(['"', '\'', ',']));

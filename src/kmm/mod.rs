@@ -11,7 +11,6 @@ pub mod records;
 pub mod state;
 pub mod tolerations;
 pub mod triple;
-pub mod watched;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -482,7 +482,10 @@ impl View<'_> {
             if keys::mixed_up(module, other) {
                 found.push(Problem::MixedUp { other: other.clone() });
             }
-            if keys::share_ready_label(module, other) {
+            let shares = |one: &ObjectKey, two: &ObjectKey| {
+                one.namespace == two.namespace && two.name.strip_suffix(".version").is_some_and(|name| name == &*one.name)
+            };
+            if shares(module, other) || shares(other, module) {
                 found.push(Problem::SharedReadyLabel { other: other.clone() });
             }
         }

@@ -78,7 +78,6 @@ pub fn node(name: &str) -> NodeBuilder {
         allocatable: [("vendor.com/gpu".into(), 8)].into(),
         handoff: None,
         csi: None,
-        kmm: None,
     };
     NodeBuilder { view, occupancy, verdict: None }.on("1.0")
 }
@@ -322,7 +321,6 @@ fn component(key: &ComponentKey, version: &str) -> ComponentView {
         anomalies: Vec::new(),
         matched_nodes: 0,
         csi: None,
-        kmm: None,
     }
 }
 

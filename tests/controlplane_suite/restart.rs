@@ -7,27 +7,32 @@ use std::{
 };
 
 use futures::StreamExt;
-use kube::runtime::{WatchStreamExt, watcher};
-use lockkeeper::api::Phase;
+use kube::{
+    Api,
+    runtime::{WatchStreamExt, watcher},
+};
+use lockkeeper::{
+    api::{NodeHandoff, NodeHandoffStatus, Phase},
+    sim::{people::hands::Hands, scenarios::objects},
+};
 use serde_json::json;
-
-use lockkeeper::sim::scenarios::objects;
 
 use crate::{
     fleet::Fleet,
     site::{Site, block_on},
     support::controlplane::User,
+    wait::eventually,
 };
 
 /// The reconciler's process, with the reconciler's rights.
-struct Reconciler<'a> {
+pub struct Reconciler<'a> {
     site: &'a Site,
     child: Child,
     lives: u32,
 }
 
 impl<'a> Reconciler<'a> {
-    fn start(site: &'a Site) -> Self {
+    pub fn start(site: &'a Site) -> Self {
         Self { site, child: spawn(site, 1), lives: 1 }
     }
 
@@ -40,6 +45,48 @@ impl<'a> Reconciler<'a> {
     fn kill(&mut self) {
         self.child.kill().expect("kill lockkeeper");
         self.child.wait().expect("wait for lockkeeper");
+    }
+
+    pub fn lives(&self) -> u32 {
+        self.lives
+    }
+
+    /// Killed as soon as a handoff is seen in one of the phases that are left, and started again, until so many handoffs are done. Each
+    /// phase must have been hit by then, and none of the handoffs may end otherwise.
+    pub async fn killed_in_each(
+        &mut self,
+        admin: &Hands,
+        handoffs: Api<NodeHandoff>,
+        mut left: BTreeSet<Phase>,
+        count: usize,
+        is_done: impl Fn(&NodeHandoffStatus) -> bool,
+    ) {
+        let mut events = watcher(handoffs.clone(), watcher::Config::default()).applied_objects().boxed();
+        let mut done = BTreeSet::new();
+        while done.len() < count {
+            let event = tokio::time::timeout(crate::fleet::LONG, events.next()).await.expect("it goes on").expect("a watch");
+            let Ok(handoff) = event else { continue };
+            let status = handoff.status.clone().unwrap_or_default();
+            assert!(!matches!(status.phase, Phase::Failed | Phase::Aborted), "{handoff:?}");
+            if is_done(&status) {
+                done.insert(handoff.spec.node.clone());
+            }
+            if !left.contains(&status.phase) {
+                continue;
+            }
+            self.kill();
+            let name = handoff.metadata.name.as_deref().unwrap_or_default();
+            let now = eventually("the handoff", crate::fleet::LONG, || async { handoffs.get_opt(name).await }).await;
+            // It may have gone on in the moment before.
+            left.remove(&now.status.unwrap_or_default().phase);
+            // The first successor waits until the Lease has run out; for the others a person who knows that it is dead empties it.
+            if self.lives > 1 {
+                let lease = "/apis/coordination.k8s.io/v1/namespaces/lockkeeper-system/leases/lockkeeper";
+                admin.merge(lease, &json!({"spec": {"holderIdentity": null}})).await.expect("empty the Lease");
+            }
+            self.start_again();
+        }
+        assert!(left.is_empty(), "not killed in {left:?}");
     }
 }
 
@@ -81,7 +128,7 @@ fn killed_in_each_phase_and_started_again_it_comes_to_the_same_end() {
             .await;
         fleet.running("training", 6).await;
         fleet.release("2.0", fleet.module("2.0")).await;
-        let mut left: BTreeSet<Phase> = [
+        let left: BTreeSet<Phase> = [
             Phase::Preflight,
             Phase::Cordoning,
             Phase::Draining,
@@ -93,35 +140,13 @@ fn killed_in_each_phase_and_started_again_it_comes_to_the_same_end() {
             Phase::Uncordoning,
         ]
         .into();
-        let mut events = watcher(fleet.handoffs(), watcher::Config::default()).applied_objects().boxed();
         for (position, node) in (1..).zip(&fleet.nodes) {
             fleet.hand_over(node, "2.0", position).await;
         }
-        let mut done = BTreeSet::new();
-        while done.len() < fleet.nodes.len() {
-            let event = tokio::time::timeout(crate::fleet::LONG, events.next()).await.expect("it goes on").expect("a watch");
-            let Ok(handoff) = event else { continue };
-            let phase = handoff.status.as_ref().map(|status| status.phase).unwrap_or_default();
-            assert!(!matches!(phase, Phase::Failed | Phase::Aborted), "{handoff:?}");
-            let run = handoff.status.as_ref().and_then(|status| status.run.as_ref());
-            if phase == Phase::Done && run.is_some_and(|run| run.target.as_deref() == Some("2.0")) {
-                done.insert(handoff.spec.node.clone());
-            }
-            if !left.contains(&phase) {
-                continue;
-            }
-            reconciler.kill();
-            let now = fleet.handoff(&handoff.spec.node).await.and_then(|handoff| handoff.status).unwrap_or_default();
-            // It may have gone on in the moment before.
-            left.remove(&now.phase);
-            // The first successor waits until the Lease has run out; for the others a person who knows that it is dead empties it.
-            if reconciler.lives > 1 {
-                let lease = "/apis/coordination.k8s.io/v1/namespaces/lockkeeper-system/leases/lockkeeper";
-                fleet.admin.merge(lease, &json!({"spec": {"holderIdentity": null}})).await.expect("empty the Lease");
-            }
-            reconciler.start_again();
-        }
-        assert!(left.is_empty(), "not killed in {left:?}");
+        let done = |status: &NodeHandoffStatus| {
+            status.phase == Phase::Done && status.run.as_ref().is_some_and(|run| run.target.as_deref() == Some("2.0"))
+        };
+        reconciler.killed_in_each(&fleet.admin, fleet.handoffs(), left, fleet.nodes.len(), done).await;
         for node in &fleet.nodes {
             let status = fleet.ended(node, 2, Phase::Done).await;
             assert_eq!(status.history.len(), 2, "{:?}", status.history);

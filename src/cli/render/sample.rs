@@ -74,7 +74,6 @@ impl Sample {
             allocatable: BTreeMap::new(),
             handoff: None,
             csi: None,
-            kmm: None,
         };
         self.nodes.push(NodeView {
             name: name.into(),
@@ -241,7 +240,6 @@ fn component() -> ComponentView {
         anomalies: Vec::new(),
         matched_nodes: 0,
         csi: None,
-        kmm: None,
     }
 }
 

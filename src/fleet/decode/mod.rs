@@ -4,7 +4,6 @@
 mod budget;
 mod daemon_set;
 mod devices;
-mod kmm;
 mod list;
 mod meta;
 mod node;
@@ -165,18 +164,6 @@ macro_rules! with_kind {
             }
             Kind::Revision => {
                 type $raw = template::Revision;
-                $body
-            }
-            Kind::KmmModule => {
-                type $raw = kmm::Module;
-                $body
-            }
-            Kind::KmmConfig => {
-                type $raw = kmm::Config;
-                $body
-            }
-            Kind::KmmImages => {
-                type $raw = kmm::Images;
                 $body
             }
             Kind::NodeLease => {

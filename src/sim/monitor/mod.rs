@@ -1,7 +1,6 @@
 //! The invariant monitor: reads every accepted write and every kernel event, and says which invariant of the design broke, when, and on what.
 //! It decides from the objects alone, with nothing of the engine's code, so that both cannot be wrong in the same way.
 
-mod kmm;
 mod nodes;
 mod oracle;
 
@@ -66,7 +65,7 @@ pub struct Rules {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     pub at: Timestamp,
-    /// `I1` to `I12`.
+    /// `I1` to `I11`.
     pub invariant: &'static str,
     pub node: String,
     pub text: String,
@@ -84,10 +83,6 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// Workloads that lost their device while running.
     pub disruptions: u64,
-    /// As before, where KMM did it at somebody else's order or by itself: not counted there.
-    pub disruptions_by_others: u64,
-    /// What KMM did at somebody else's order or by itself, and how often.
-    pub others: BTreeMap<String, u64>,
     pub claimants_evicted: u64,
     /// Accepted writes of engines.
     pub engine_writes: u64,
@@ -110,7 +105,6 @@ pub struct Monitor {
     mounts: BTreeMap<(String, String), BTreeSet<String>>,
     /// Lease holder and when it was last seen to renew.
     lease: Option<(String, Timestamp)>,
-    kmm: kmm::Doings,
 }
 
 /// The Lease's duration: a holder that has not renewed for longer must not write.
@@ -127,7 +121,6 @@ impl Monitor {
             boots: BTreeMap::new(),
             mounts: BTreeMap::new(),
             lease: None,
-            kmm: kmm::Doings::default(),
         }
     }
 
@@ -153,7 +146,6 @@ impl Monitor {
             "pods" => self.on_pod(write, engine),
             _ => {}
         }
-        self.on_kmm(write, engine);
         self.world.apply(write);
     }
 
@@ -285,7 +277,6 @@ impl Monitor {
             What::Booted { boot_id } => {
                 self.kernels.retain(|(known, _), _| known != node);
                 self.boots.insert(node.to_owned(), boot_id.clone());
-                self.booted(node);
             }
             What::PoweredOff { .. } => {
                 self.mounts.retain(|(on, _), _| on != node);
@@ -298,21 +289,12 @@ impl Monitor {
                 self.loaded_by_order(event.at, node, module, version);
             }
             What::LoadRefused { module, version, loaded, .. } => {
-                let told = format!("loader of {module} {version} met version {loaded} in the kernel");
-                match self.rules.modules.get(module).filter(|component| self.is_kmms(component)).cloned() {
-                    Some(component) => self.refused_load(event.at, node, &component, told),
-                    None => self.broken(event.at, "I2", node, told),
-                }
+                self.broken(event.at, "I2", node, format!("loader of {module} {version} met version {loaded} in the kernel"));
             }
             What::ModuleUnloaded { module, version, pod, forced } => {
                 self.report.modules_unloaded += 1;
                 self.kernels.remove(&(node.to_owned(), module.clone()));
                 self.unloaded_when_empty(event.at, node, module, version, &pod.uid, *forced);
-            }
-            What::ProviderWithoutModule { module, .. }
-                if self.rules.modules.get(module).is_some_and(|component| self.is_kmms(component)) =>
-            {
-                self.driver_without_module();
             }
             What::ProviderWithoutModule { module, version, loaded, .. } => {
                 let loaded = loaded.as_deref().unwrap_or("none");
@@ -321,21 +303,14 @@ impl Monitor {
             // A DaemonSet's pod cannot leave: it is restarted after the plugin.
             What::Disrupted { pod, cause: super::kernel::Cause::MountLost, .. }
                 if self.world.pod(&pod.uid).is_some_and(oracle::is_of_daemon_set) => {}
-            What::ProviderGone { pod, .. } => self.provider_gone(node, pod),
-            What::Disrupted { cause, .. } => {
-                let driver = matches!(cause, super::kernel::Cause::PluginGone | super::kernel::Cause::DriverGone);
-                if !(driver && self.driver_taken_by_others(node)) {
-                    self.report.disruptions += 1;
-                }
-            }
+            What::Disrupted { .. } => self.report.disruptions += 1,
             _ => {}
         }
     }
 
     /// I11: what is loaded is what the record and the loader label say, and somebody asked for it.
     fn loaded_by_order(&mut self, at: Timestamp, node: &str, module: &str, version: &str) {
-        // What KMM loads is what the label says, which nobody else records.
-        let Some(component) = self.rules.modules.get(module).filter(|it| !self.is_kmms(it)).cloned() else { return };
+        let Some(component) = self.rules.modules.get(module).cloned() else { return };
         let Some(record) = self.world.record(node, &component) else {
             return self.broken(at, "I11", node, format!("{module} {version} loaded without a record on the node"));
         };
@@ -359,9 +334,6 @@ impl Monitor {
                 format!("{}/{}", text(pod, "/metadata/namespace").unwrap_or("?"), text(pod, "/metadata/name").unwrap_or("?"))
             })
             .collect();
-        if self.is_kmms(&component) {
-            return self.unloaded_by_kmm(at, node, &component, version, &claimants);
-        }
         if !claimants.is_empty() {
             self.broken(at, "I1", node, format!("{module} {version} unloaded under {}", claimants.join(", ")));
         } else if forced {

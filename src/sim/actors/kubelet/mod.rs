@@ -349,6 +349,18 @@ impl Kubelets {
         self.0.pods.add((node.to_owned(), pod.to_owned()));
     }
 
+    /// A process of a pod (`namespace/name`) that is being stopped ends now, however long it would have taken.
+    pub fn end(&self, node: &str, pod: &str) {
+        self.change(node, |machine, _| {
+            for run in machine.runs.values_mut().filter(|run| run.key() == pod) {
+                if let run::Stage::Stopping(until) = &mut run.stage {
+                    *until = instant();
+                }
+            }
+        });
+        self.0.pods.add((node.to_owned(), pod.to_owned()));
+    }
+
     /// The host loses its network (its DPU went away): processes that are not on the host network are hit.
     pub fn lose_network(&self, node: &str) {
         self.change(node, |machine, cluster| {
