@@ -5,7 +5,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Failure;
-use crate::{api::GROUP, engine::picture::Picture, fleet::view::WatchState};
+use crate::{
+    api::GROUP,
+    engine::picture::Picture,
+    fleet::{
+        event::Kind,
+        view::{WatchHealth, WatchState},
+    },
+};
 
 /// One reader's view of the pictures. `changed()` wakes several receivers in random order; here there is one.
 pub struct Pictures {
@@ -42,7 +49,7 @@ impl Pictures {
                 };
                 let picture = next?;
                 let refused = refused(&picture);
-                if picture.fleet.synced && refused.is_empty() {
+                if picture.fleet.synced && refused.is_empty() && !picture.fleet.health.iter().any(is_asked_for) {
                     return Some(picture);
                 }
                 last = Some(picture);
@@ -71,6 +78,11 @@ fn refused(picture: &Picture) -> Vec<String> {
         .collect()
 }
 
+/// Only some components need it; one that is there does, and its first list is under way.
+fn is_asked_for(watch: &WatchHealth) -> bool {
+    watch.state == WatchState::Syncing && Kind::OF_CSI.iter().any(|kind| *kind.resource() == *watch.resource)
+}
+
 fn incomplete(picture: Option<&Picture>, limit: Duration, cluster: &str) -> String {
     let Some(picture) = picture else {
         return format!("{cluster} showed nothing within {} s", limit.as_secs());
@@ -86,7 +98,7 @@ fn incomplete(picture: Option<&Picture>, limit: Duration, cluster: &str) -> Stri
         .fleet
         .health
         .iter()
-        .filter(|watch| watch.required)
+        .filter(|watch| watch.required || is_asked_for(watch))
         .filter_map(|watch| match &watch.state {
             WatchState::Retrying { error, .. } => Some(format!("{}: {error}", watch.resource)),
             WatchState::Syncing => Some(format!("{}: still listing", watch.resource)),
@@ -101,21 +113,25 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{cli::render::sample::Sample, fleet::view::WatchHealth};
+    use crate::cli::render::sample::Sample;
 
-    fn unsynced(state: WatchState) -> Picture {
+    fn showing(resource: &str, required: bool, state: WatchState) -> Picture {
         let mut picture = Sample::new().picture();
-        let fleet = Arc::make_mut(&mut picture.fleet);
-        fleet.synced = false;
-        fleet.health = Arc::new(vec![WatchHealth {
-            resource: "nodecomponents.lockkeeper.dev".into(),
-            required: true,
+        Arc::make_mut(&mut picture.fleet).health = Arc::new(vec![WatchHealth {
+            resource: resource.into(),
+            required,
             state,
             last_event: None,
             objects: 0,
             errors: 0,
             undecodable: Vec::new(),
         }]);
+        picture
+    }
+
+    fn unsynced(state: WatchState) -> Picture {
+        let mut picture = showing("nodecomponents.lockkeeper.dev", true, state);
+        Arc::make_mut(&mut picture.fleet).synced = false;
         picture
     }
 
@@ -129,6 +145,25 @@ mod tests {
         });
         let picture = Pictures::over(receive).complete(Duration::from_secs(10), "context lab").await.unwrap();
         assert!(picture.fleet.synced);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_nodeplugin_needs_is_awaited_too_but_not_if_it_cannot_be_read() {
+        let volumes = |state| showing("persistentvolumes", false, state);
+        let (send, receive) = watch::channel(volumes(WatchState::Syncing));
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            send.send(volumes(WatchState::Live)).ok();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        });
+        let picture = Pictures::over(receive).complete(Duration::from_secs(10), "context lab").await.unwrap();
+        assert_eq!(picture.fleet.health[0].state, WatchState::Live);
+        // Other components can be spoken of all the same; this one's refusal says why not.
+        let (_send, receive) = watch::channel(volumes(WatchState::Unavailable { why: "forbidden".into() }));
+        Pictures::over(receive).complete(Duration::from_secs(10), "context lab").await.unwrap();
+        let (_send, receive) = watch::channel(volumes(WatchState::Syncing));
+        let late = Pictures::over(receive).complete(Duration::from_secs(10), "context lab").await.unwrap_err().to_string();
+        assert!(late.contains("persistentvolumes: still listing"), "{late}");
     }
 
     #[tokio::test(start_paused = true)]
