@@ -25,11 +25,14 @@ pub struct LifecycleOptions {
     pub grace: Duration,
     /// Pods of a node that is gone are removed by force after this time.
     pub quarantine: Duration,
+    /// How long the NoExecute taints of a node's readiness follow those of NoSchedule: the real controller sees to them in its next round,
+    /// and there is one every 5 s. Nothing: both in one write.
+    pub execute_lag: Duration,
 }
 
 impl Default for LifecycleOptions {
     fn default() -> Self {
-        Self { grace: Duration::from_secs(50), quarantine: Duration::from_secs(40) }
+        Self { grace: Duration::from_secs(50), quarantine: Duration::from_secs(40), execute_lag: Duration::ZERO }
     }
 }
 
@@ -38,6 +41,8 @@ pub(super) struct Lifecycle {
     options: LifecycleOptions,
     /// When a node's Lease (or the node itself) was last seen to change, by our own clock.
     seen: Mutex<BTreeMap<String, Instant>>,
+    /// What a node's readiness was last, and since when.
+    turned: Mutex<BTreeMap<String, (String, Instant)>>,
     /// Since when a pod's node is missing.
     missing: Mutex<BTreeMap<String, Instant>>,
     /// Since when a pod must leave for a NoExecute taint, by pod UID and taint.
@@ -52,6 +57,7 @@ impl Lifecycle {
             caches: caches.clone(),
             options,
             seen: Mutex::default(),
+            turned: Mutex::default(),
             missing: Mutex::default(),
             leaving: Mutex::default(),
             nodes: Queue::new(),
@@ -118,6 +124,7 @@ impl Lifecycle {
     async fn sync_node(&self, name: &str) -> kube::Result<Option<Duration>> {
         let Some(node) = self.caches.nodes.get(name) else {
             lock(&self.seen).remove(name);
+            lock(&self.turned).remove(name);
             return Ok(None);
         };
         let since = *lock(&self.seen).entry(name.to_owned()).or_insert_with(instant);
@@ -136,9 +143,24 @@ impl Lifecycle {
         if ready != "True" {
             self.mark_pods(name).await?;
         }
-        self.taint(&node, &ready).await?;
+        let lag = self.execute_lag(name, &ready);
+        self.taint(&node, &ready, lag.is_zero()).await?;
         let left = self.options.grace.saturating_sub(silent).max(Duration::from_millis(500));
-        Ok(if ready == "Unknown" { None } else { Some(left) })
+        Ok(match (lag.is_zero(), ready.as_str()) {
+            (false, _) => Some(lag),
+            (true, "Unknown") => None,
+            (true, _) => Some(left),
+        })
+    }
+
+    /// How long it still takes until the NoExecute taints follow.
+    fn execute_lag(&self, node: &str, ready: &str) -> Duration {
+        let mut turned = lock(&self.turned);
+        let (known, since) = turned.entry(node.to_owned()).or_insert_with(|| (ready.to_owned(), instant()));
+        if known != ready {
+            (*known, *since) = (ready.to_owned(), instant());
+        }
+        self.options.execute_lag.saturating_sub(since.elapsed())
     }
 
     /// Pods of a node that is not Ready are not Ready.
@@ -152,7 +174,7 @@ impl Lifecycle {
     }
 
     /// Keeps the taints that stand for conditions and for `spec.unschedulable`.
-    async fn taint(&self, node: &Node, ready: &str) -> kube::Result<()> {
+    async fn taint(&self, node: &Node, ready: &str, execute: bool) -> kube::Result<()> {
         let ours = [NOT_READY, UNREACHABLE, UNSCHEDULABLE];
         let mut taints: Vec<Taint> = node.spec.taints.clone();
         let mut want: Vec<(&str, &str)> = Vec::new();
@@ -164,7 +186,14 @@ impl Lifecycle {
         if node.spec.unschedulable {
             want.push((UNSCHEDULABLE, "NoSchedule"));
         }
-        taints.retain(|taint| !ours.contains(&taint.key.as_str()) || want.contains(&(taint.key.as_str(), taint.effect.as_str())));
+        // Those of NoExecute stay as they are until their round.
+        let late = |effect: &str| effect == "NoExecute" && !execute;
+        want.retain(|(_, effect)| !late(effect));
+        taints.retain(|taint| {
+            late(&taint.effect)
+                || !ours.contains(&taint.key.as_str())
+                || want.contains(&(taint.key.as_str(), taint.effect.as_str()))
+        });
         for (key, effect) in want {
             if !taints.iter().any(|taint| taint.key == key && taint.effect == effect) {
                 let time_added = Some(self.caches.clock.time());

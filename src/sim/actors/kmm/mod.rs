@@ -43,10 +43,10 @@ impl Default for KmmOptions {
     }
 }
 
-/// What the garbage collector must follow beside its own kinds: a NodeModulesConfig goes with its node.
+/// What the garbage collector must follow beside its own kinds: a NodeModulesConfig goes with its node, a DaemonSet with its Module.
 #[must_use]
 pub fn collected() -> Vec<Kind> {
-    vec![NodeModulesConfig::KIND]
+    vec![Module::KIND, NodeModulesConfig::KIND, ModuleImagesConfig::KIND]
 }
 
 /// See where it is used.

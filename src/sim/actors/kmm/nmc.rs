@@ -4,7 +4,7 @@ use super::super::caches::BY_NODE;
 use super::super::informer::raced;
 use super::super::records::{Node, Pod};
 use super::Operator;
-use super::objects::{CONFIGURED, Entry, IN_USE, NodeModulesConfig, key, mark, parsed, schedulable};
+use super::objects::{CONFIGURED, Entry, IN_USE, NodeModulesConfig, key, mark, parsed, schedulable, with_pressures};
 use super::workers::Job;
 use crate::api::ObjectKey;
 use crate::kmm::keys::{self, Label};
@@ -66,7 +66,14 @@ impl Operator {
     /// A taint that is not tolerated takes the ready labels at once, whatever is in the kernel; then nothing else is done in this pass.
     async fn tainted(&self, node: &Node, config: &NodeModulesConfig) -> kube::Result<bool> {
         let out = |entry: &&Entry| !schedulable(node, &parsed(&entry.tolerations));
-        let (wanted, recorded) = (config.spec.modules.iter().filter(out), config.status.modules.iter().filter(out));
+        let wanted = config.spec.modules.iter().filter(out);
+        // What the spec has no more was taken out for the taint a moment ago, if the Module does not tolerate it. Tolerations of the status are
+        // those of the load, however old.
+        let recorded = config.status.modules.iter().filter(|entry| {
+            let module = self.modules.get(&format!("{}/{}", entry.namespace, entry.name));
+            let tolerations = module.map_or_else(|| entry.tolerations.clone(), |module| with_pressures(&module.spec.tolerations));
+            config.spec.find(&entry.key()).is_none() && !schedulable(node, &parsed(&tolerations))
+        });
         let kept_out = wanted.clone().next().is_some();
         let mut labels = Object::new();
         for entry in wanted.chain(recorded) {

@@ -47,12 +47,29 @@ fn version_of<'a>(set: &'a DaemonSet, id: &ObjectKey) -> &'a str {
 
 impl Operator {
     pub(super) async fn sync_plugins(&self, name: String) -> kube::Result<Option<Duration>> {
-        let Some(module) = self.modules.get(&name) else { return Ok(None) };
+        let Some(module) = self.modules.get(&name) else { return self.clean_up(&name).await };
         self.target(&module).await?;
         for role in [Role::Plugin, Role::Dra] {
             self.sync_sets(&module, role).await?;
         }
         self.sync_classes(&module).await?;
+        Ok(None)
+    }
+
+    /// What a Module that nothing held back has left: DeviceClasses and labels. Its DaemonSets are the garbage collector's.
+    async fn clean_up(&self, name: &str) -> kube::Result<Option<Duration>> {
+        let Some((namespace, name)) = name.split_once('/') else { return Ok(None) };
+        for class in self.caches.device_classes.all() {
+            let label = |key: &str| class.metadata.labels.get(key).map(String::as_str);
+            if label(keys::MODULE_NAME) == Some(name) && label(MODULE_NAMESPACE) == Some(namespace) {
+                self.caches.device_classes.delete(&class.metadata, None).await?;
+            }
+        }
+        let target = key(Label::Target, &ObjectKey::new(namespace, name));
+        for node in self.caches.nodes.all().iter().filter(|node| node.metadata.labels.contains_key(&target)) {
+            let patch = json!({"metadata": {"labels": {target.clone(): Value::Null}}});
+            raced(self.caches.nodes.merge(&node.metadata.name, "", &patch).await)?;
+        }
         Ok(None)
     }
 

@@ -18,7 +18,7 @@ const MODULES: &str = "/apis/kmm.sigs.x-k8s.io/v1beta1/namespaces/drv/modules";
 
 pub struct Stage {
     pub kubelets: Kubelets,
-    api: ApiServer,
+    pub api: ApiServer,
     client: kube::Client,
     clock: Clock,
     _controllers: ControllerManager,
@@ -30,6 +30,8 @@ pub struct Stage {
     dra: bool,
     tolerates: bool,
 }
+
+pub const MODULE: &str = "/apis/kmm.sigs.x-k8s.io/v1beta1/namespaces/drv/modules/mod";
 
 async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
@@ -44,12 +46,12 @@ impl Stage {
         }
         api.install(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "drv"}})).expect("a namespace");
         let clock = Clock::of(api.clock());
-        let lifecycle = LifecycleOptions { grace: Duration::from_secs(12), ..LifecycleOptions::default() };
-        let options = ControllerOptions {
-            lifecycle,
-            collect: vec![<super::super::objects::NodeModulesConfig as crate::sim::actors::records::Record>::KIND],
-            ..ControllerOptions::default()
+        let lifecycle = LifecycleOptions {
+            grace: Duration::from_secs(12),
+            execute_lag: Duration::from_millis(800),
+            ..LifecycleOptions::default()
         };
+        let options = ControllerOptions { lifecycle, collect: super::super::collected(), ..ControllerOptions::default() };
         let controllers = ControllerManager::spawn(&api.client(&Identity::new("controllers")), clock, 1, options);
         let zero = Range::millis(0, 0);
         let quick = KubeletOptions {
@@ -136,13 +138,13 @@ impl Stage {
         told
     }
 
-    async fn send(&self, method: &str, path: &str, content: &str, body: &Value) -> Value {
+    pub async fn send(&self, method: &str, path: &str, content: &str, body: &Value) -> Value {
         let request = http::Request::builder().method(method).uri(path).header("content-type", content);
         let request = request.body(body.to_string().into_bytes()).expect("a request");
         self.client.request::<Value>(request).await.unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
-    async fn merge(&self, path: &str, patch: &Value) {
+    pub async fn merge(&self, path: &str, patch: &Value) {
         self.send("PATCH", path, "application/merge-patch+json", patch).await;
     }
 
