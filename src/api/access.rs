@@ -109,6 +109,12 @@ pub const RULES: &[Rule] = &[
         "Whether a volume is detached and a driver registered: csiNodePlugin components only.",
     ),
     read("apps", &["controllerrevisions"], "Which revision of a nodeplugin is current: csiNodePlugin components only."),
+    read(
+        "kmm.sigs.x-k8s.io",
+        &["modules", "nodemodulesconfigs", "moduleimagesconfigs"],
+        "What Kernel Module Management wants and has loaded, for status and for components that follow a Module. Never written: of KMM's \
+         things only the version label of nodes is.",
+    ),
     read("apps", &["daemonsets"], "The versioned DaemonSets are the record of a version; other DaemonSets may claim the device."),
     read("apps", &["replicasets", "statefulsets"], "Whether an evicted pod comes back, and what its budget counts."),
     read("policy", &["poddisruptionbudgets"], "A blocked eviction is named with its arithmetic."),

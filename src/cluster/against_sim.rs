@@ -460,7 +460,7 @@ async fn fresh_facts_of_one_node_are_complete() {
     let facts = fresh::node(
         &cluster,
         &"n1".into(),
-        &Wanted { incoming: true, devices: true, handoff: Some(ObjectKey::new("ns", "none")), volumes: None },
+        &Wanted { incoming: true, devices: true, handoff: Some(ObjectKey::new("ns", "none")), volumes: None, modules: false },
     )
     .await
     .unwrap();

@@ -13,6 +13,7 @@ use crate::{
         event::{Kind, Record},
         records::*,
     },
+    kmm::records::{ModuleRecord, NmcRecord},
 };
 
 /// A fresh read that cannot be used: the action must wait.
@@ -38,6 +39,8 @@ pub struct Wanted {
     pub devices: bool,
     /// The claims and volumes of the node's pods, the node's CSINode, and these VolumeAttachments: the component is a CSI nodeplugin.
     pub volumes: Option<Vec<Str>>,
+    /// The node's NodeModulesConfig: the component follows a Module of KMM.
+    pub modules: bool,
 }
 
 /// One node's facts as the API server had them while they were read. Not one snapshot: each part is as old as its own read, and no pod
@@ -64,6 +67,7 @@ pub struct FreshNode {
     /// Those that were asked for and still exist.
     pub attachments: Vec<AttachmentRecord>,
     pub csi_node: Option<CsiNodeRecord>,
+    pub config: Option<NmcRecord>,
 }
 
 /// The facts of one node.
@@ -80,6 +84,8 @@ pub async fn node(cluster: &Cluster, name: &NodeName, wanted: &Wanted) -> Result
     };
     let (node, handoff, our_lease) =
         try_join3(get(cluster, Kind::Node, "", name.as_str()), handoff, get(cluster, Kind::Lease, LEASE.0, LEASE.1)).await?;
+    // Before the worker pods: an entry goes only after its pod has ended, and one that comes later is for the next look.
+    let config = if wanted.modules { get(cluster, Kind::KmmConfig, "", name.as_str()).await? } else { None };
     // Unbound before bound: a pod that is bound in between is in both lists, not in neither.
     let (unbound, mut volume_claims) = if wanted.incoming { incoming(cluster).await? } else { (None, Vec::new()) };
     let (claims, slices) = if wanted.devices { devices(cluster, name).await? } else { (None, None) };
@@ -98,6 +104,7 @@ pub async fn node(cluster: &Cluster, name: &NodeName, wanted: &Wanted) -> Result
         volumes: of_volumes.volumes,
         attachments: of_volumes.attachments,
         csi_node: of_volumes.csi_node,
+        config: config.and_then(config_of),
         name: name.clone(),
         node: node.and_then(node_of),
         lease: lease.and_then(node_lease_of),
@@ -267,6 +274,8 @@ of! {
     volume_of: Volume => VolumeRecord;
     attachment_of: Attachment => AttachmentRecord;
     csi_node_of: CsiNode => CsiNodeRecord;
+    config_of: KmmConfig => NmcRecord;
+    module_of: KmmModule => ModuleRecord;
 }
 
 impl FreshNode {
@@ -287,6 +296,7 @@ impl FreshNode {
             .chain(self.volumes.iter().cloned().map(Record::Volume))
             .chain(self.attachments.iter().cloned().map(Record::Attachment))
             .chain(self.csi_node.iter().cloned().map(Record::CsiNode))
+            .chain(self.config.iter().cloned().map(Record::KmmConfig))
     }
 }
 

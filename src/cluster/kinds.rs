@@ -3,6 +3,7 @@
 use crate::{
     api::{GROUP, keys},
     fleet::event::Kind,
+    kmm::records,
 };
 
 /// How a kind is served.
@@ -31,6 +32,8 @@ pub enum Need {
     Optional,
     /// Watched only while a csiNodePlugin component exists, which then cannot do without it.
     Csi,
+    /// Watched only while a component follows a Module of KMM.
+    Kmm,
 }
 
 pub fn served(kind: Kind) -> Served {
@@ -51,6 +54,14 @@ pub fn served(kind: Kind) -> Served {
         namespace: "",
         filter: "",
         need: Need::Csi,
+    };
+    let kmm = |plural| Served {
+        root: "/apis/kmm.sigs.x-k8s.io/v1beta1",
+        group: records::GROUP,
+        plural,
+        namespace: "",
+        filter: "",
+        need: Need::Kmm,
     };
     let ours = |plural| Served {
         root: "/apis/lockkeeper.dev/v1alpha1",
@@ -86,6 +97,9 @@ pub fn served(kind: Kind) -> Served {
         Kind::CsiNode => storage("csinodes"),
         Kind::CsiDriver => storage("csidrivers"),
         Kind::Revision => apps("controllerrevisions", Need::Csi),
+        Kind::KmmModule => kmm("modules"),
+        Kind::KmmConfig => kmm("nodemodulesconfigs"),
+        Kind::KmmImages => kmm("moduleimagesconfigs"),
         Kind::Component => ours("nodecomponents"),
         Kind::Handoff => ours("nodehandoffs"),
         Kind::Lease => lease(keys::LEASE.0, "&fieldSelector=metadata.name%3Dlockkeeper", Need::Engine),
@@ -125,6 +139,7 @@ mod tests {
     fn the_lease_filter_names_the_one_lease() {
         assert_eq!(served(Kind::Lease).filter, format!("&fieldSelector=metadata.name%3D{}", keys::LEASE.1));
         assert_eq!(served(Kind::Lease).word(), "leases.coordination.k8s.io in lockkeeper-system");
+        assert_eq!(served(Kind::KmmModule).root, format!("/apis/{}/{}", records::GROUP, records::VERSION));
         assert_eq!(served(Kind::Budget).collection(""), "/apis/policy/v1/poddisruptionbudgets");
         assert_eq!(
             served(Kind::Handoff).object("ns", "gpu.n1"),

@@ -16,6 +16,7 @@ use crate::{
     fleet::{
         event::{Change, Event, Kind, Record},
         follow::{Fleet, WatchStatus},
+        kmm::KmmView,
         records::{LeaseRecord, Str},
         view::{ClusterInfo, FleetView, NodeView, WatchHealth},
     },
@@ -51,6 +52,11 @@ impl Mind {
     pub fn uses_claims(&self, component: &ComponentKey) -> bool {
         let component = self.view.components.get(component);
         component.into_iter().flat_map(|it| it.versions.values()).any(|it| !it.block.devices.dra_drivers.is_empty())
+    }
+
+    /// The Module of KMM that the component follows.
+    pub fn follows(&self, component: &ComponentKey) -> Option<&KmmView> {
+        self.view.components.get(component)?.kmm.as_deref()
     }
 
     /// Of a CSI nodeplugin: the VolumeAttachments that are known for the node, whose absence is to be proven. None: of another kind.
@@ -149,6 +155,11 @@ impl Brain {
     /// Some component needs the kinds of [`Kind::OF_CSI`] watched.
     pub fn wants_csi(&self) -> bool {
         self.fleet.wants_csi()
+    }
+
+    /// Some component needs the kinds of [`Kind::OF_KMM`] watched.
+    pub fn wants_kmm(&self) -> bool {
+        self.fleet.wants_kmm()
     }
 
     pub fn view(&self) -> Arc<FleetView> {

@@ -16,13 +16,14 @@ use crate::{
         event::{Kind, Record},
         node_labels,
         occupancy::{NodeFacts, component_of},
-        records::HandoffRecord,
+        records::{HandoffRecord, Meta},
         view::NodeView,
     },
     handoff::{
         action::{Action, Evidence, Op, Subject},
         verdict::Verdict,
     },
+    kmm::records::ModuleRecord,
 };
 
 /// Between two reads of which both must say the same: a binding under way becomes visible.
@@ -54,8 +55,13 @@ pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first
                     incoming: true,
                     devices: mind.uses_claims(component),
                     volumes: mind.attachments(component, node),
+                    modules: mind.follows(component).is_some(),
                 };
-                match plugin_set_is_as_seen(cluster, mind, component, &first.op).await {
+                let as_seen = match plugin_set_is_as_seen(cluster, mind, component, &first.op).await {
+                    Ok(true) => module_is_as_seen(cluster, mind, component).await,
+                    other => other,
+                };
+                match as_seen {
                     Ok(true) => {}
                     Ok(false) => return Second::Other,
                     Err(error) => return Second::Unread(error.to_string()),
@@ -114,6 +120,15 @@ async fn plugin_set_is_as_seen(cluster: &Cluster, mind: &Mind, key: &ComponentKe
     let fresh = fresh::get(cluster, Kind::DaemonSet, &set.key.namespace, &set.key.name).await?.and_then(fresh::daemon_set_of);
     Ok(fresh
         .is_some_and(|fresh| fresh.meta.uid == set.uid && fresh.on_delete && fresh.template.as_deref() == Some(&set.template)))
+}
+
+/// Of the Module that the component follows: what it says is the server's, though its counters may have moved.
+async fn module_is_as_seen(cluster: &Cluster, mind: &Mind, key: &ComponentKey) -> Result<bool, FreshError> {
+    let Some(view) = mind.follows(key) else { return Ok(true) };
+    let Some(known) = view.module.as_deref() else { return Ok(true) };
+    let fresh = fresh::get(cluster, Kind::KmmModule, &view.key.namespace, &view.key.name).await?.and_then(fresh::module_of);
+    let meta = |module: &ModuleRecord| Meta { resource_version: known.meta.resource_version.clone(), ..module.meta.clone() };
+    Ok(fresh.is_some_and(|fresh| ModuleRecord { meta: meta(&fresh), ..fresh } == *known))
 }
 
 fn again(still: Result<bool, FreshError>, first: &Action) -> Second {
@@ -188,6 +203,7 @@ fn judge(mind: &Mind, fresh: FreshNode) -> NodeView {
         volumes: fresh.volumes.into_iter().map(|volume| (volume.name.clone(), Arc::new(volume))).collect(),
         attachments: fresh.attachments.into_iter().map(Arc::new).collect(),
         csi_node: fresh.csi_node.map(Arc::new),
+        config: fresh.config.map(Arc::new),
         slices: fresh.slices.into_iter().flatten().map(Arc::new).collect(),
         handoffs: handoffs(mind, &name, fresh.handoff.map(Arc::new)),
         name,
@@ -213,6 +229,7 @@ fn records(fresh: &FreshNode) -> Vec<Record> {
     records.extend(fresh.lease.clone().map(Record::NodeLease));
     records.extend(fresh.our_lease.clone().map(Record::Lease));
     records.extend(fresh.handoff.clone().map(Record::Handoff));
+    records.extend(fresh.config.clone().map(Record::KmmConfig));
     records.extend(fresh.pods.iter().cloned().map(Record::Pod));
     records
 }

@@ -239,6 +239,9 @@ impl Loop {
         if self.brain.wants_csi() {
             self.watches.add(&Kind::OF_CSI);
         }
+        if self.brain.wants_kmm() {
+            self.watches.add(&Kind::OF_KMM);
+        }
         let now = self.cluster.clock().now();
         self.brain.think(now, leadership.as_ref().map(|held| held.epoch));
         let leadership = self.leadership_view();

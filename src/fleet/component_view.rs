@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     content,
+    kmm::KmmView,
     records::*,
     selector,
     view::{ComponentView, VersionView},
@@ -32,6 +33,7 @@ pub(super) fn build(record: &Arc<ComponentRecord>, sets: &[Arc<DaemonSetRecord>]
         anomalies: Vec::new(),
         matched_nodes: 0,
         csi: None,
+        kmm: None,
     };
     let mut by_version: BTreeMap<Version, [Option<Arc<DaemonSetRecord>>; 2]> = BTreeMap::new();
     for set in sets {
@@ -80,6 +82,23 @@ pub(super) fn build(record: &Arc<ComponentRecord>, sets: &[Arc<DaemonSetRecord>]
         view.versions.insert(version.clone(), VersionView { version, block, content, loader, plugin, edited, used_by: 0 });
     }
     view
+}
+
+/// The versions of a followed Module that are known, each with the component's devices: KMM keeps what else they are.
+pub(super) fn followed(record: &ComponentRecord, kmm: &KmmView) -> BTreeMap<Version, VersionView> {
+    let Some(module) = record.spec.as_ref().ok().and_then(|spec| spec.kernel_module.as_ref()) else { return BTreeMap::new() };
+    let (block, content) = (Arc::new(module.clone()), Str::from(content_hash(module)));
+    let legal = kmm.versions.iter().filter_map(|version| Version::parse(version).ok());
+    let view = |version: Version| VersionView {
+        version,
+        block: block.clone(),
+        content: content.clone(),
+        loader: None,
+        plugin: None,
+        edited: Vec::new(),
+        used_by: 0,
+    };
+    legal.map(|version| (version.clone(), view(version))).collect()
 }
 
 /// Which version and role a DaemonSet with our component label stands for.
@@ -272,6 +291,9 @@ pub(super) fn conflicts(views: &BTreeMap<ComponentKey, ComponentView>) -> BTreeM
             names.extend(block.devices.resource_names.iter().map(|name| ("resource", name.as_str())));
             names.extend(block.devices.dra_drivers.iter().map(|name| ("DRA driver", name.as_str())));
         }
+        if let Some(kmm) = &view.kmm {
+            names.push(("Module", &kmm.key.name));
+        }
         if let Some(csi) = &view.csi {
             names.push(("CSI driver", &csi.plugin.driver));
         }
@@ -293,7 +315,9 @@ pub(super) fn conflicts(views: &BTreeMap<ComponentKey, ComponentView>) -> BTreeM
     // Names are joined by dots in label keys, and only the first dot separates: no two components can share a key. DaemonSets are
     // named after their component, so only a name that reads as another's can collide.
     for (key, view) in views {
-        for (other, other_view) in views.iter().filter(|(other, _)| *other != key && other.namespace == key.namespace) {
+        let own = |view: &ComponentView| view.kmm.is_none();
+        let others = views.iter().filter(|(other, view)| *other != key && other.namespace == key.namespace && own(view));
+        for (other, other_view) in others.filter(|_| own(view)) {
             let sets = |view: &ComponentView, of: &ComponentKey| {
                 let names = view
                     .versions
@@ -314,6 +338,9 @@ pub(super) fn conflicts(views: &BTreeMap<ComponentKey, ComponentView>) -> BTreeM
 
 /// DaemonSets of versions in use that were deleted by hand. A version that nobody uses yet is just being made.
 pub(super) fn missing<'v>(view: &mut ComponentView, there: impl Iterator<Item = (&'v Version, u32)>) {
+    if view.kmm.is_some() {
+        return;
+    }
     for (version, nodes) in there {
         let why = match view.versions.get(version) {
             Some(VersionView { loader: Some(_), plugin: None, .. }) => format!(

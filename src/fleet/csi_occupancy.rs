@@ -88,6 +88,7 @@ impl NodeFacts {
             slices: Default::default(),
             allocatable: Default::default(),
             handoff,
+            kmm: None,
             csi: Some(Box::new(CsiOccupancy {
                 registered: self.csi_node.as_ref().is_some_and(|it| it.drivers.iter().any(|name| **name == *csi.plugin.driver)),
                 revision: remounted.filter(|done| *done).and(csi.current.clone()).or_else(|| {

@@ -4,7 +4,10 @@
 //! `line(&mut self, &[u8]) -> Result<WatchLine, DecodeError>` and `object(&mut self, &[u8]) -> Result<Record, Undecodable>`; it is `Send`.
 
 use super::{keyed::Keyed, records::*};
-use crate::api::{ObjectKey, Uid};
+use crate::{
+    api::{ObjectKey, Uid},
+    kmm::records::{ImagesRecord, ModuleRecord, NmcRecord},
+};
 
 /// The kinds that are watched, each by one task with its own back-off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +28,10 @@ pub enum Kind {
     CsiNode,
     CsiDriver,
     Revision,
+    /// This and the next two only while a component follows a Module of KMM.
+    KmmModule,
+    KmmConfig,
+    KmmImages,
     Component,
     Handoff,
     /// Only the one lockkeeper Lease.
@@ -32,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Node,
         Self::Pod,
         Self::DaemonSet,
@@ -48,6 +55,9 @@ impl Kind {
         Self::CsiNode,
         Self::CsiDriver,
         Self::Revision,
+        Self::KmmModule,
+        Self::KmmConfig,
+        Self::KmmImages,
         Self::Component,
         Self::Handoff,
         Self::Lease,
@@ -56,9 +66,17 @@ impl Kind {
     /// What only csiNodePlugin components need, and so is watched only while there is one.
     pub const OF_CSI: [Self; 5] = [Self::Volume, Self::Attachment, Self::CsiNode, Self::CsiDriver, Self::Revision];
 
+    /// What only components that follow a Module of KMM need; the last of them is not served by all of its generations.
+    pub const OF_KMM: [Self; 3] = [Self::KmmModule, Self::KmmConfig, Self::KmmImages];
+
     /// What every cluster is watched for.
     pub fn always() -> Vec<Self> {
-        Self::ALL.into_iter().filter(|kind| !Self::OF_CSI.contains(kind)).collect()
+        Self::ALL.into_iter().filter(|kind| !kind.is_asked_for()).collect()
+    }
+
+    /// Watched only while there is a component of the kind that needs it.
+    pub fn is_asked_for(self) -> bool {
+        Self::OF_CSI.contains(&self) || Self::OF_KMM.contains(&self)
     }
 
     /// Plural, with the group if it has one; the two kinds of Lease with their namespace.
@@ -78,6 +96,9 @@ impl Kind {
             Self::CsiNode => "csinodes.storage.k8s.io",
             Self::CsiDriver => "csidrivers.storage.k8s.io",
             Self::Revision => "controllerrevisions.apps",
+            Self::KmmModule => "modules.kmm.sigs.x-k8s.io",
+            Self::KmmConfig => "nodemodulesconfigs.kmm.sigs.x-k8s.io",
+            Self::KmmImages => "moduleimagesconfigs.kmm.sigs.x-k8s.io",
             Self::NodeLease => "leases.coordination.k8s.io (kube-node-lease)",
             Self::Component => "nodecomponents.lockkeeper.dev",
             Self::Handoff => "nodehandoffs.lockkeeper.dev",
@@ -105,6 +126,9 @@ pub enum Record {
     CsiNode(CsiNodeRecord),
     CsiDriver(CsiDriverRecord),
     Revision(RevisionRecord),
+    KmmModule(ModuleRecord),
+    KmmConfig(NmcRecord),
+    KmmImages(ImagesRecord),
     Component(ComponentRecord),
     Handoff(HandoffRecord),
     Lease(LeaseRecord),
@@ -127,6 +151,9 @@ impl Record {
             Self::CsiNode(it) => &it.meta,
             Self::CsiDriver(it) => &it.meta,
             Self::Revision(it) => &it.meta,
+            Self::KmmModule(it) => &it.meta,
+            Self::KmmConfig(it) => &it.meta,
+            Self::KmmImages(it) => &it.meta,
             Self::Component(it) => &it.meta,
             Self::Handoff(it) => &it.meta,
             Self::Lease(it) => &it.meta,
@@ -149,6 +176,9 @@ impl Record {
             Self::CsiNode(it) => it.key(),
             Self::CsiDriver(it) => it.key(),
             Self::Revision(it) => it.key(),
+            Self::KmmModule(it) => it.key(),
+            Self::KmmConfig(it) => it.key(),
+            Self::KmmImages(it) => it.key(),
             Self::Component(it) => it.key(),
             Self::Handoff(it) => it.key(),
             Self::Lease(it) => it.key(),
@@ -178,6 +208,9 @@ impl Record {
             Self::CsiNode(_) => Kind::CsiNode,
             Self::CsiDriver(_) => Kind::CsiDriver,
             Self::Revision(_) => Kind::Revision,
+            Self::KmmModule(_) => Kind::KmmModule,
+            Self::KmmConfig(_) => Kind::KmmConfig,
+            Self::KmmImages(_) => Kind::KmmImages,
             Self::Component(_) => Kind::Component,
             Self::Handoff(_) => Kind::Handoff,
             Self::Lease(_) => Kind::Lease,

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     api::{ComponentKey, NodeName, ObjectKey, Uid, keys},
     drain::incoming,
+    kmm::records::{ImagesRecord, ModuleRecord, NmcRecord},
 };
 
 /// All that is known of one cluster.
@@ -59,6 +60,9 @@ pub(super) struct Stores {
     pub csi_nodes: Store<CsiNodeRecord>,
     pub csi_drivers: Store<CsiDriverRecord>,
     pub revisions: Store<RevisionRecord>,
+    pub modules: Store<ModuleRecord>,
+    pub configs: Store<NmcRecord>,
+    pub images: Store<ImagesRecord>,
     pub components: Store<ComponentRecord>,
     pub handoffs: Store<HandoffRecord>,
     pub lease: Store<LeaseRecord>,
@@ -113,8 +117,9 @@ impl Fleet {
     /// How a kind's watch fares now.
     pub fn set_watch(&mut self, kind: Kind, status: WatchStatus) {
         self.dirty.health = true;
-        if Kind::OF_CSI.contains(&kind) && self.watches.get(&kind).map(|known| &known.state) != Some(&status.state) {
+        if kind.is_asked_for() && self.watches.get(&kind).map(|known| &known.state) != Some(&status.state) {
             self.csi_changed();
+            self.kmm_changed();
         }
         self.watches.insert(kind, status);
     }
@@ -125,8 +130,9 @@ impl Fleet {
 
     /// Takes in one event of a kind's watch.
     pub fn apply(&mut self, kind: Kind, event: Event) {
-        if Kind::OF_CSI.contains(&kind) && matches!(event, Event::InitDone { .. }) {
+        if kind.is_asked_for() && matches!(event, Event::InitDone { .. }) {
             self.csi_changed();
+            self.kmm_changed();
         }
         match kind {
             Kind::Node => follow!(self, nodes, event, Node, on_node),
@@ -144,6 +150,9 @@ impl Fleet {
             Kind::CsiNode => follow!(self, csi_nodes, event, CsiNode, on_csi_node),
             Kind::CsiDriver => follow!(self, csi_drivers, event, CsiDriver, on_csi_driver),
             Kind::Revision => follow!(self, revisions, event, Revision, on_revision),
+            Kind::KmmModule => follow!(self, modules, event, KmmModule, on_module),
+            Kind::KmmConfig => follow!(self, configs, event, KmmConfig, on_config),
+            Kind::KmmImages => follow!(self, images, event, KmmImages, on_images),
             Kind::Component => follow!(self, components, event, Component, on_component),
             Kind::Handoff => follow!(self, handoffs, event, Handoff, on_handoff),
             Kind::Lease => follow!(self, lease, event, Lease, on_lease),
@@ -159,7 +168,7 @@ impl Fleet {
     /// Everything needed has been listed completely once. A kind that is not required and not served has nothing to list.
     pub fn is_synced(&self) -> bool {
         // What only some components need is asked for by them.
-        Kind::ALL.into_iter().filter(|kind| !Kind::OF_CSI.contains(kind)).all(|kind| {
+        Kind::ALL.into_iter().filter(|kind| !kind.is_asked_for()).all(|kind| {
             let status = self.watches.get(&kind);
             let excused = |status: &WatchStatus| !status.required && matches!(status.state, WatchState::Unavailable { .. });
             self.stores.is_synced(kind) || status.is_some_and(excused)
@@ -243,6 +252,7 @@ impl Fleet {
             }
         }
         self.csi_set_changed(old.as_deref(), new.as_deref());
+        self.kmm_set_changed(old.as_deref(), new.as_deref());
         let needs = |set: &Option<Arc<DaemonSetRecord>>| set.as_ref().map_or_else(Vec::new, |set| set.requires_labels.clone());
         let same = old.as_ref().map(|set| &set.meta.uid) == new.as_ref().map(|set| &set.meta.uid) && needs(&old) == needs(&new);
         if !same {
@@ -335,6 +345,9 @@ impl Stores {
             Kind::CsiNode => self.csi_nodes.is_synced(),
             Kind::CsiDriver => self.csi_drivers.is_synced(),
             Kind::Revision => self.revisions.is_synced(),
+            Kind::KmmModule => self.modules.is_synced(),
+            Kind::KmmConfig => self.configs.is_synced(),
+            Kind::KmmImages => self.images.is_synced(),
             Kind::Component => self.components.is_synced(),
             Kind::Handoff => self.handoffs.is_synced(),
             Kind::Lease => self.lease.is_synced(),
@@ -363,6 +376,9 @@ impl Stores {
             Kind::CsiNode => of(&self.csi_nodes),
             Kind::CsiDriver => of(&self.csi_drivers),
             Kind::Revision => of(&self.revisions),
+            Kind::KmmModule => of(&self.modules),
+            Kind::KmmConfig => of(&self.configs),
+            Kind::KmmImages => of(&self.images),
             Kind::Component => of(&self.components),
             Kind::Handoff => of(&self.handoffs),
             Kind::Lease => of(&self.lease),

@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::{budget_index::BudgetIndex, records::*, selector, view::IncomingReason};
-use crate::api::{NodeName, ObjectKey, Uid};
+use crate::{
+    api::{NodeName, ObjectKey, Uid},
+    kmm::records::NmcRecord,
+};
 
 /// Pods sorted by key.
 pub(super) type Pods = Vec<Arc<PodRecord>>;
@@ -120,6 +123,8 @@ pub(super) struct Index {
     pub attachments_on: Relation<NodeName, Str>,
     /// ControllerRevisions of a DaemonSet.
     pub revisions_of: Relation<Uid, ObjectKey>,
+    /// Versions of KMM's Modules that NodeModulesConfigs name, and how often.
+    pub kmm_versions: BTreeMap<ObjectKey, BTreeMap<Str, u32>>,
     pub handoffs_on: BTreeMap<NodeName, BTreeMap<ObjectKey, Arc<HandoffRecord>>>,
     pub budgets: BudgetIndex,
     /// Live pods that a budget selects.
@@ -134,6 +139,33 @@ pub(super) struct Concerned {
 }
 
 impl Index {
+    /// A NodeModulesConfig before and after: the Modules of which other versions are known now.
+    pub fn config(&mut self, old: Option<&NmcRecord>, new: Option<&NmcRecord>) -> Vec<ObjectKey> {
+        let named = |config: Option<&NmcRecord>| {
+            let entries = config.into_iter().flat_map(|config| config.spec.iter().chain(&config.status));
+            entries.filter_map(|entry| Some((entry.module.clone(), entry.version.clone()?))).collect::<Vec<_>>()
+        };
+        let mut changed = Vec::new();
+        for (module, version) in named(new) {
+            let count = self.kmm_versions.entry(module.clone()).or_default().entry(version).or_insert(0);
+            *count += 1;
+            if *count == 1 {
+                changed.push(module);
+            }
+        }
+        for (module, version) in named(old) {
+            let Some(versions) = self.kmm_versions.get_mut(&module) else { continue };
+            if let Some(count) = versions.get_mut(&version) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    versions.remove(&version);
+                    changed.push(module);
+                }
+            }
+        }
+        changed
+    }
+
     /// A pod before and after. `budgets` are at least those of its namespace that select it, each once.
     pub fn pod<'b>(
         &mut self,

@@ -1,7 +1,10 @@
 //! What every record is: something with a key and metadata.
 
 use super::records::*;
-use crate::api::{ObjectKey, keys};
+use crate::{
+    api::{ObjectKey, keys},
+    kmm::records::{ImagesRecord, ModuleRecord, NmcRecord},
+};
 
 /// A record of any kind.
 pub trait Keyed {
@@ -39,6 +42,9 @@ keyed! {
     CsiNodeRecord: |it| cluster_scoped(it.node.shared());
     CsiDriverRecord: |it| cluster_scoped(it.name.clone());
     RevisionRecord: |it| it.key.clone();
+    ModuleRecord: |it| it.key.clone();
+    NmcRecord: |it| cluster_scoped(it.node.shared());
+    ImagesRecord: |it| it.key.clone();
     ComponentRecord: |it| it.key.clone();
     HandoffRecord: |it| it.key.clone();
     LeaseRecord: |_it| ObjectKey::new(keys::LEASE.0, keys::LEASE.1);

@@ -19,6 +19,7 @@ use crate::{
         incoming::{self, VolumeClaims},
         volumes::Volumes,
     },
+    kmm::records::NmcRecord,
 };
 
 /// What is known about one node. Objects that do not concern the node may be among them; they are left out here.
@@ -41,6 +42,8 @@ pub struct NodeFacts {
     /// VolumeAttachments of this node.
     pub attachments: Vec<Arc<AttachmentRecord>>,
     pub csi_node: Option<Arc<CsiNodeRecord>>,
+    /// KMM's NodeModulesConfig of the node.
+    pub config: Option<Arc<NmcRecord>>,
     /// ResourceSlices, at least those of this node.
     pub slices: Vec<Arc<SliceRecord>>,
     /// NodeHandoffs, at least those of this node.
@@ -60,6 +63,7 @@ impl NodeFacts {
             volumes: Volumes::new(),
             attachments: Vec::new(),
             csi_node: None,
+            config: None,
             slices: Vec::new(),
             handoffs: Vec::new(),
         }
@@ -91,9 +95,10 @@ impl NodeFacts {
     fn components(&self, rules: &Rules, labels: &BTreeMap<ComponentKey, NodeLabels>) -> BTreeSet<ComponentKey> {
         let mut keys: BTreeSet<ComponentKey> = BTreeSet::new();
         if let Some(node) = &self.record {
-            let selecting = rules.components.iter().filter(|(_, component)| match &component.csi {
-                Some(csi) => self.carries(component, csi, node),
-                None => component.selects(&node.labels),
+            let selecting = rules.components.iter().filter(|(_, component)| match (&component.csi, &component.kmm) {
+                (Some(csi), _) => self.carries(component, csi, node),
+                (None, Some(kmm)) => self.carries_module(component, kmm, node),
+                (None, None) => component.selects(&node.labels),
             });
             keys.extend(selecting.map(|(key, _)| key.clone()));
         }
@@ -118,6 +123,9 @@ impl NodeFacts {
         if let Some((component, csi)) = component.and_then(|component| Some((component, component.csi.as_ref()?))) {
             return self.of_csi(rules, component, csi, key, labels);
         }
+        if let Some((component, kmm)) = component.and_then(|component| Some((component, component.kmm.as_ref()?))) {
+            return self.of_kmm(rules, component, kmm, key, labels);
+        }
         let blocks = component.map(|component| component.blocks(&labels)).unwrap_or_default();
         let mut own = OwnPods::default();
         for pod in self.pods.iter().filter(|pod| pod.flags.ours && component_of(pod).as_ref() == Some(key)) {
@@ -134,6 +142,7 @@ impl NodeFacts {
             allocatable: allocatable.map(|(name, quantity)| (name.clone(), *quantity)).collect(),
             handoff: self.own_handoffs().find(|(of, _)| of == key).map(|(_, handoff)| handoff.clone()),
             csi: None,
+            kmm: None,
             loader_pods: own.loader,
             plugin_pods: own.plugin,
             unload_pods: own.unload,
@@ -152,7 +161,7 @@ impl NodeFacts {
         claimants::of(others, blocks, &self.claims, |pod| claimants::class(pod, &component.ready_key, &rules.required_labels))
     }
 
-    fn incoming(&self, blocks: &[&BlockRules]) -> Vec<Incoming> {
+    pub(super) fn incoming(&self, blocks: &[&BlockRules]) -> Vec<Incoming> {
         let mut incoming: Vec<Incoming> = (self.unbound.iter())
             .filter(|pod| claimants::reason(pod, blocks, &self.claims).is_some())
             .filter_map(|pod| {
@@ -166,7 +175,7 @@ impl NodeFacts {
 
     /// Claims with devices of these drivers that somebody on this node may still hold: reserved for a pod that is here, or reserved at
     /// all while allocated for this node only, or reserved for something that is no pod and may be anywhere.
-    fn reserved_claims(&self, blocks: &[&BlockRules]) -> Vec<ObjectKey> {
+    pub(super) fn reserved_claims(&self, blocks: &[&BlockRules]) -> Vec<ObjectKey> {
         let ours = |claim: &&Arc<ClaimRecord>| {
             claim.devices.iter().any(|(driver, _, _)| blocks.iter().any(|block| block.drivers.contains(&**driver)))
         };
@@ -180,7 +189,7 @@ impl NodeFacts {
         self.claims.values().filter(ours).filter(here).map(|claim| claim.key.clone()).collect()
     }
 
-    fn slices(&self, blocks: &[&BlockRules]) -> BTreeMap<Str, i64> {
+    pub(super) fn slices(&self, blocks: &[&BlockRules]) -> BTreeMap<Str, i64> {
         let mut devices = BTreeMap::new();
         for slice in self.slices.iter().filter(|slice| slice.node.as_ref() == Some(&self.name)) {
             if blocks.iter().any(|block| block.drivers.contains(&*slice.driver)) {

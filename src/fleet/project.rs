@@ -13,6 +13,7 @@ use super::{
     event::Kind,
     follow::{Dirty, Fleet},
     keyed::cluster_scoped,
+    kmm_events::kmm_module,
     occupancy::NodeFacts,
     records::*,
     rules::{ComponentRules, Rules},
@@ -101,15 +102,20 @@ impl Fleet {
             return false;
         }
         let unlisted = self.csi_unlisted();
-        let projected = &mut self.projected;
         for key in &dirty.components {
             recount.insert(key.clone());
             let Some(record) = self.stores.components.get(key) else {
-                projected.bases.remove(key);
+                self.projected.bases.remove(key);
                 continue;
             };
             let sets: Vec<_> = self.stores.daemon_sets.in_namespace(&key.namespace).cloned().collect();
-            let mut base = component_view::build(record, &sets, &mut projected.blocks);
+            let followed = kmm_module(record).map(|name| self.kmm_view(key, name, &sets));
+            let mut base = component_view::build(record, &sets, &mut self.projected.blocks);
+            if let Some((view, refusals)) = followed {
+                base.versions = component_view::followed(record, &view);
+                base.refusals.extend(refusals);
+                base.kmm = Some(Arc::new(view));
+            }
             if let Some(plugin) = record.spec.as_ref().ok().and_then(|spec| spec.csi_node_plugin.as_ref()) {
                 let revisions =
                     |set: &Uid| self.index.revisions_of.get(set).filter_map(|key| self.stores.revisions.get(key)).collect();
@@ -122,8 +128,9 @@ impl Fleet {
                 }
                 base.csi = Some(Arc::new(view));
             }
-            projected.bases.insert(key.clone(), base);
+            self.projected.bases.insert(key.clone(), base);
         }
+        let projected = &mut self.projected;
         let conflicts = component_view::conflicts(&projected.bases);
         for key in conflicts.keys().chain(projected.conflicts.keys()) {
             if conflicts.get(key) != projected.conflicts.get(key) {
@@ -263,7 +270,9 @@ impl Fleet {
                 }
             }
         }
+        let kmm = self.projected.rules.components.values().any(|component| component.kmm.is_some());
         let facts = NodeFacts {
+            config: stores.configs.get(&key).filter(|_| kmm).cloned(),
             csi_node: stores.csi_nodes.get(&key).filter(|_| csi).cloned(),
             volumes,
             attachments,
@@ -338,15 +347,21 @@ impl Fleet {
     }
 
     fn project_health(&mut self) {
-        let csi = self.wants_csi();
-        let shown = Kind::ALL.into_iter().filter(|kind| !Kind::OF_CSI.contains(kind) || csi || self.watches.contains_key(kind));
+        let (csi, kmm) = (self.wants_csi(), self.wants_kmm());
+        let wanted = |kind: &Kind| {
+            !kind.is_asked_for()
+                || Kind::OF_CSI.contains(kind) && csi
+                || Kind::OF_KMM.contains(kind) && kmm
+                || self.watches.contains_key(kind)
+        };
+        let shown = Kind::ALL.into_iter().filter(wanted);
         let health = shown.map(|kind| {
             let (objects, undecodable) = self.stores.count(kind);
             let status = self.watches.get(&kind);
             let by_store = if self.stores.is_synced(kind) { WatchState::Live } else { WatchState::Syncing };
             WatchHealth {
                 resource: kind.resource().into(),
-                required: status.map_or(!Kind::OF_CSI.contains(&kind), |status| status.required),
+                required: status.map_or(!kind.is_asked_for(), |status| status.required),
                 state: status.map_or(by_store, |status| status.state.clone()),
                 last_event: status.and_then(|status| status.last_event),
                 errors: status.map_or(0, |status| status.errors),

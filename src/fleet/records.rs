@@ -134,6 +134,8 @@ impl PodRecord {
 pub struct PodFlags {
     /// Carries our component label: a loader, plugin or unload pod.
     pub ours: bool,
+    /// Carries KMM's module label: a worker, plugin or pull pod of a Module.
+    pub of_kmm: bool,
     /// Static pod: annotation `kubernetes.io/config.mirror`.
     pub mirror: bool,
     /// Mounts the kubelet's `plugins_registry` from the host: it may be a CSI driver's nodeplugin.
@@ -165,9 +167,9 @@ pub struct PodExtra {
     pub affinity_nodes: Vec<NodeName>,
     /// Volumes that can be a CSI driver's.
     pub volumes: Vec<PodVolume>,
-    /// Only of pods with our component label, and of those that register a driver.
+    /// Only of pods with our component label or KMM's, and of those that register a driver.
     pub containers: Vec<ContainerRecord>,
-    /// Only `lockkeeper.dev/*` ones.
+    /// Only `lockkeeper.dev/*` ones, and what KMM notes on its worker pods.
     pub annotations: BTreeMap<Str, Str>,
     /// `spec.terminationGracePeriodSeconds` when it is not 30.
     pub grace: Option<i64>,
@@ -197,6 +199,8 @@ pub struct ContainerRecord {
     pub ready: bool,
     pub restarts: i32,
     pub state: ContainerState,
+    /// Exit code of the run before this one.
+    pub last_exit: Option<i32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     csi::CsiView,
+    kmm::KmmView,
     records::{Labels, Str},
     selector,
     view::{ComponentView, NodeLabels},
@@ -37,6 +38,8 @@ pub struct ComponentRules {
     versions: BTreeMap<Version, VersionRules>,
     /// Of a csiNodePlugin.
     pub csi: Option<Arc<CsiView>>,
+    /// Of one that follows a Module of KMM.
+    pub kmm: Option<Arc<KmmView>>,
 }
 
 /// What makes a pod a claimant of one version.
@@ -89,6 +92,7 @@ impl ComponentRules {
             ready_key: Role::Ready.key(&view.record.key),
             fallback: spec.and_then(|spec| Some(VersionRules::of(spec.kernel_module.as_ref()?))),
             csi: view.csi.clone(),
+            kmm: view.kmm.clone(),
             versions: view.versions.values().map(|it| (it.version.clone(), VersionRules::of(&it.block))).collect(),
         }
     }

@@ -8,11 +8,14 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{csi::CsiView, records::*, rules::Rules};
-use crate::api::{
-    BootId, ComponentKey, NodeComponentSpec, NodeName, ObjectKey, Uid, Version,
-    component::KernelModule,
-    keys::{CordonOwners, Garbage, Loaded, Mark},
+use super::{csi::CsiView, kmm::KmmView, records::*, rules::Rules};
+use crate::{
+    api::{
+        BootId, ComponentKey, NodeComponentSpec, NodeName, ObjectKey, Uid, Version,
+        component::KernelModule,
+        keys::{CordonOwners, Garbage, Loaded, Mark},
+    },
+    kmm::{NodeModule, records::Entry},
 };
 
 /// One picture of a cluster. Cloning is cheap; unchanged parts are shared with the picture before.
@@ -193,6 +196,8 @@ pub struct ComponentView {
     pub matched_nodes: u32,
     /// Of a csiNodePlugin: `versions` is empty then.
     pub csi: Option<Arc<CsiView>>,
+    /// Of one that follows a Module of KMM: `versions` are those that are known, without DaemonSets of ours.
+    pub kmm: Option<Arc<KmmView>>,
 }
 
 impl ComponentView {
@@ -200,11 +205,12 @@ impl ComponentView {
         self.record.spec.as_ref().ok()
     }
 
-    /// What its nodes shall run: `spec.version`, or the DaemonSet's current revision. None: the spec does not decode, or it is not known.
+    /// What its nodes shall run: `spec.version`, the Module's version, or the DaemonSet's current revision. None: the spec does not decode, or it is not known.
     pub fn aim(&self) -> Option<Version> {
-        match &self.csi {
-            Some(csi) => csi.current.clone(),
-            None => self.spec().filter(|spec| !spec.version.is_empty()).map(|spec| Version::from(spec.version.as_str())),
+        match (&self.csi, &self.kmm) {
+            (Some(csi), _) => csi.current.clone(),
+            (None, Some(kmm)) => kmm.aim(),
+            (None, None) => self.spec().filter(|spec| !spec.version.is_empty()).map(|spec| Version::from(spec.version.as_str())),
         }
     }
 
@@ -267,6 +273,28 @@ pub struct Occupancy {
     pub handoff: Option<Arc<HandoffRecord>>,
     /// Of a csiNodePlugin; all of the above but claimants, incoming and handoff is empty then.
     pub csi: Option<Box<CsiOccupancy>>,
+    /// Of a component that follows a Module of KMM: `labels` are KMM's then, and `plugin_pods` those of its plugin or DRA driver.
+    pub kmm: Option<Box<KmmOccupancy>>,
+}
+
+/// A Module of KMM on one node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KmmOccupancy {
+    /// Where it stands, as one look tells; None: the Node does not exist.
+    pub here: Option<NodeModule>,
+    /// Its entry in the spec of the node's NodeModulesConfig, and in the status.
+    pub wanted: Option<Entry>,
+    pub recorded: Option<Entry>,
+    /// UID of the NodeModulesConfig: another one has forgotten what the one before had recorded.
+    pub config: Option<Uid>,
+    /// Worker pods, Load and Unload.
+    pub workers: Vec<Arc<PodRecord>>,
+    /// The image for the node's kernel; None: no mapping fits.
+    pub image: Option<Str>,
+    /// None: not known.
+    pub image_exists: Option<bool>,
+    /// A taint of the node that the Module does not tolerate.
+    pub taint: Option<String>,
 }
 
 /// A CSI nodeplugin on one node.

@@ -14,7 +14,7 @@ use crate::{
     api::{BootId, NodeName, ObjectKey, Uid},
     fleet::{
         decode::text::{All, List, Map, Text, timestamp},
-        records::{Labels, Str},
+        records::{Deletion, Labels, Meta, Str},
     },
 };
 
@@ -117,6 +117,16 @@ struct RawOwner<'a> {
 impl RawMeta<'_> {
     fn uid(&self) -> Result<Uid, String> {
         if self.uid.is_empty() { Err("metadata.uid is missing".to_owned()) } else { Ok(Uid::from(&*self.uid)) }
+    }
+
+    fn meta(&self) -> Result<Meta, String> {
+        Ok(Meta {
+            uid: self.uid()?,
+            resource_version: Str::from(&*self.resource_version),
+            created: timestamp(&self.creation_timestamp),
+            // KMM's objects have no grace period.
+            deletion: timestamp(&self.deletion_timestamp).map(|at| Deletion { at, grace: 0 }),
+        })
     }
 
     fn key(&self) -> Result<ObjectKey, String> {
@@ -226,8 +236,7 @@ impl Decoded for ModuleRecord {
         let container = raw.spec.module_loader.unwrap_or_default().container;
         Ok(Self {
             key: raw.metadata.key()?,
-            uid: raw.metadata.uid()?,
-            resource_version: Str::from(&*raw.metadata.resource_version),
+            meta: raw.metadata.meta()?,
             deleting: !raw.metadata.deletion_timestamp.is_empty(),
             loads,
             version: filled(&container.version),
@@ -341,7 +350,7 @@ impl Decoded for NmcRecord {
         let owner = raw.metadata.owner_references.iter().find(|owner| &*owner.kind == "Node");
         Ok(Self {
             node: NodeName::from(&*raw.metadata.name),
-            uid: raw.metadata.uid()?,
+            meta: raw.metadata.meta()?,
             spec: entries(&raw.spec.modules).map_err(|why| format!("spec.{why}"))?,
             status: entries(&raw.status.modules).map_err(|why| format!("status.{why}"))?,
             owner: owner.map(|owner| Uid::from(&*owner.uid)),
@@ -385,6 +394,7 @@ impl Decoded for ImagesRecord {
         let raw: Raw<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         Ok(Self {
             key: raw.metadata.key()?,
+            meta: raw.metadata.meta()?,
             wanted: raw.spec.images.iter().map(|it| Str::from(&*it.image)).collect(),
             states: raw.status.images_states.iter().map(|it| (Str::from(&*it.image), Str::from(&*it.status))).collect(),
         })
@@ -536,7 +546,7 @@ fn part(meta: &RawMeta<'_>, module: &ObjectKey, image: Option<Str>) -> Part {
 }
 
 /// The image in a worker pod's config, which is YAML or JSON.
-fn worker_image(config: &str) -> Option<Str> {
+pub(super) fn worker_image(config: &str) -> Option<Str> {
     let text = config.lines().find_map(|line| line.trim().trim_start_matches('"').strip_prefix("containerImage:"));
     if let Some(text) = text {
         return filled(text.trim().trim_matches(['"', '\'', ',']));

@@ -14,6 +14,8 @@ pub const MODULE_NAME: &str = "kmm.node.kubernetes.io/module.name";
 pub const ROLE: &str = "kmm.node.kubernetes.io/role";
 /// Label of worker pods: `Load` or `Unload`.
 pub const WORKER_ACTION: &str = "kmm.node.kubernetes.io/worker-action";
+/// How the annotations of worker pods begin.
+pub const WORKER: &str = "kmm.node.kubernetes.io/worker-";
 /// Annotation of worker pods: what is loaded or unloaded, the `config` of a NodeModulesConfig.
 pub const WORKER_CONFIG: &str = "kmm.node.kubernetes.io/worker-config";
 /// Annotation of Load pods: the version.
@@ -224,6 +226,15 @@ pub fn as_kmm_reads(module: &ObjectKey) -> ObjectKey {
 pub fn mixed_up(one: &ObjectKey, other: &ObjectKey) -> bool {
     let (one, other) = (as_kmm_reads(one), as_kmm_reads(other));
     one != other && format!("{}-{}", one.namespace, one.name) == format!("{}-{}", other.namespace, other.name)
+}
+
+/// Whether the `.ready` label of one is the `.version.ready` label of the other.
+#[must_use]
+pub fn share_ready_label(one: &ObjectKey, other: &ObjectKey) -> bool {
+    let shares = |one: &ObjectKey, two: &ObjectKey| {
+        one.namespace == two.namespace && two.name.strip_suffix(".version").is_some_and(|name| name == &*one.name)
+    };
+    shares(one, other) || shares(other, one)
 }
 
 /// The name of the worker pod; two pairs of node and Module of one namespace may share one.

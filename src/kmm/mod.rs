@@ -11,6 +11,7 @@ pub mod records;
 pub mod state;
 pub mod tolerations;
 pub mod triple;
+pub mod watched;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     api::{BootId, NodeName, ObjectKey, Uid},
-    fleet::records::{Labels, Str},
+    fleet::records::{Labels, Meta, Str},
 };
 
 /// API group and version of KMM's objects.
@@ -17,8 +17,7 @@ pub const VERSION: &str = "v1beta1";
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleRecord {
     pub key: ObjectKey,
-    pub uid: Uid,
-    pub resource_version: Str,
+    pub meta: Meta,
     pub deleting: bool,
     /// It loads a module; without this it only runs a plugin or DRA driver.
     pub loads: bool,
@@ -88,7 +87,7 @@ pub fn image_for(module: &ObjectKey, image: Option<&Str>, mappings: &[Mapping], 
 #[derive(Debug, Clone, PartialEq)]
 pub struct NmcRecord {
     pub node: NodeName,
-    pub uid: Uid,
+    pub meta: Meta,
     pub spec: Vec<Entry>,
     pub status: Vec<Entry>,
     /// The Node's UID, once the owner is set; an empty one has none and outlives its node.
@@ -125,6 +124,7 @@ impl NmcRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImagesRecord {
     pub key: ObjectKey,
+    pub meta: Meta,
     pub wanted: Vec<Str>,
     /// `Exists`, `DoesNotExist`, `NeedsBuilding`, `NeedsSigning`.
     pub states: BTreeMap<Str, Str>,

@@ -482,10 +482,7 @@ impl View<'_> {
             if keys::mixed_up(module, other) {
                 found.push(Problem::MixedUp { other: other.clone() });
             }
-            let shares = |one: &ObjectKey, two: &ObjectKey| {
-                one.namespace == two.namespace && two.name.strip_suffix(".version").is_some_and(|name| name == &*one.name)
-            };
-            if shares(module, other) || shares(other, module) {
+            if keys::share_ready_label(module, other) {
                 found.push(Problem::SharedReadyLabel { other: other.clone() });
             }
         }

@@ -78,6 +78,7 @@ pub fn node(name: &str) -> NodeBuilder {
         allocatable: [("vendor.com/gpu".into(), 8)].into(),
         handoff: None,
         csi: None,
+        kmm: None,
     };
     NodeBuilder { view, occupancy, verdict: None }.on("1.0")
 }
@@ -321,6 +322,7 @@ fn component(key: &ComponentKey, version: &str) -> ComponentView {
         anomalies: Vec::new(),
         matched_nodes: 0,
         csi: None,
+        kmm: None,
     }
 }
 

@@ -90,8 +90,18 @@ const TOLD_AGAIN: &str =
     "an Event that is told again is counted on the first one, which a smooth upgrade need not bring about; `rim` tries it";
 const REPLACED: &str = "people replace whole objects with kubectl; what lockkeeper sends for them are patches";
 
-/// Read only where a csiNodePlugin component is: `csi` upgrades one. A kernel module has no use for them.
-const OF_CSI: [&str; 5] = ["persistentvolumes", "volumeattachments", "csinodes", "csidrivers", "controllerrevisions"];
+/// Read only where a csiNodePlugin component is (`csi` upgrades one), or one that follows a Module of KMM. A kernel module of its own has
+/// no use for them.
+const ASKED_FOR: [&str; 8] = [
+    "persistentvolumes",
+    "volumeattachments",
+    "csinodes",
+    "csidrivers",
+    "controllerrevisions",
+    "modules",
+    "nodemodulesconfigs",
+    "moduleimagesconfigs",
+];
 
 /// A read of one object by its name gives nothing that a list does not, and whoever reads a kind at all reads one of them with kubectl.
 fn is_a_smaller_read(grant: &Grant, used: &BTreeSet<Grant>) -> bool {
@@ -104,7 +114,7 @@ fn judged(site: &Site, role: RoleName, user: User) -> (Vec<String>, Vec<Asked>) 
     let used: BTreeSet<Grant> =
         granted(role).into_iter().filter(|grant| asked.iter().any(|it| it.code != 403 && grant.covers(it))).collect();
     let idle = granted(role).into_iter().filter(|grant| !used.contains(grant) && !is_a_smaller_read(grant, &used));
-    let idle = idle.filter(|grant| !OF_CSI.contains(&&*grant.resource));
+    let idle = idle.filter(|grant| !ASKED_FOR.contains(&&*grant.resource));
     let listed: Vec<&str> = IDLE.iter().filter(|(of, ..)| *of == role).map(|(_, what, _)| *what).collect();
     let mut wrong: Vec<String> =
         idle.map(|it| it.word()).filter(|it| !listed.contains(&&**it)).map(|it| format!("{it}: nobody uses it")).collect();

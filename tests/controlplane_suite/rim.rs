@@ -155,10 +155,13 @@ fn evictions_are_pinned_carry_their_grace_and_name_a_budget() {
         assert_eq!(writer.evict(&PodRef::of(&record), Some(7)).await, Written::Applied(None));
         let leaving = pods.get("rim-db").await.expect("the pod is leaving");
         assert_eq!(leaving.metadata.deletion_grace_period_seconds, Some(7));
-        let facts =
-            fresh::node(&cluster, &"rim-n2".into(), &Wanted { incoming: true, devices: true, handoff: None, volumes: None })
-                .await
-                .expect("facts");
+        let facts = fresh::node(
+            &cluster,
+            &"rim-n2".into(),
+            &Wanted { incoming: true, devices: true, handoff: None, volumes: None, modules: false },
+        )
+        .await
+        .expect("facts");
         assert_eq!((facts.pods.len(), facts.lease.is_some()), (1, true));
         assert!(facts.claims.is_some());
         pods.create(&PostParams::default(), &pod("rim-waiting", "", json!({}))).await.expect("create a pod");

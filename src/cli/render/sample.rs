@@ -74,6 +74,7 @@ impl Sample {
             allocatable: BTreeMap::new(),
             handoff: None,
             csi: None,
+            kmm: None,
         };
         self.nodes.push(NodeView {
             name: name.into(),
@@ -240,6 +241,7 @@ fn component() -> ComponentView {
         anomalies: Vec::new(),
         matched_nodes: 0,
         csi: None,
+        kmm: None,
     }
 }
 

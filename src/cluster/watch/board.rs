@@ -50,7 +50,7 @@ impl Board {
         }
         let health = WatchHealth {
             resource: kind.resource().into(),
-            required: !matches!(served(kind).need, Need::Optional | Need::Csi),
+            required: !matches!(served(kind).need, Need::Optional | Need::Csi | Need::Kmm),
             state: WatchState::Syncing,
             last_event: None,
             objects: 0,

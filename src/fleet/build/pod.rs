@@ -198,6 +198,7 @@ impl PodBuilder {
         let phase = if exit_code == 0 { PodPhase::Succeeded } else { PodPhase::Failed };
         let reason: Str = if exit_code == 0 { "Completed".into() } else { "Error".into() };
         self.extra().containers = vec![ContainerRecord {
+            last_exit: None,
             name: "main".into(),
             init: false,
             ready: false,
@@ -210,6 +211,7 @@ impl PodBuilder {
     /// Its only container waits for this reason (`ImagePullBackOff`).
     pub fn waiting(mut self, reason: &str, message: &str) -> Self {
         self.extra().containers = vec![ContainerRecord {
+            last_exit: None,
             name: "main".into(),
             init: false,
             ready: false,

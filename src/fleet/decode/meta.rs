@@ -12,6 +12,7 @@ use super::{
 use crate::{
     api::{ObjectKey, Uid},
     fleet::records::{Deletion, Labels, Meta, Owner, Str},
+    kmm::keys as kmm,
 };
 
 #[derive(Deserialize, Default)]
@@ -106,6 +107,13 @@ impl RawMeta<'_> {
             .filter(|(key, _)| is_ours(key))
             .map(|(key, value)| (context.text(key), context.own(value)))
             .collect()
+    }
+
+    /// What KMM notes on its worker pods.
+    pub fn worker_annotations(&self, context: &mut Context) -> Vec<(Str, Str)> {
+        let wanted = |key: &str| key == kmm::WORKER_CONFIG || key == kmm::WORKER_VERSION;
+        let pairs = self.annotations.pairs.iter().filter(|(key, _)| wanted(key));
+        pairs.map(|(key, value)| (context.text(key), context.own(value))).collect()
     }
 
     pub fn owner(&self, context: &mut Context) -> Option<Owner> {

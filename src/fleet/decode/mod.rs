@@ -4,6 +4,7 @@
 mod budget;
 mod daemon_set;
 mod devices;
+mod kmm;
 mod list;
 mod meta;
 mod node;
@@ -164,6 +165,18 @@ macro_rules! with_kind {
             }
             Kind::Revision => {
                 type $raw = template::Revision;
+                $body
+            }
+            Kind::KmmModule => {
+                type $raw = kmm::Module;
+                $body
+            }
+            Kind::KmmConfig => {
+                type $raw = kmm::Config;
+                $body
+            }
+            Kind::KmmImages => {
+                type $raw = kmm::Images;
                 $body
             }
             Kind::NodeLease => {

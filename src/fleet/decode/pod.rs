@@ -14,6 +14,7 @@ use super::{
 use crate::{
     api::{NodeName, keys},
     fleet::{event::Record, records::*},
+    kmm::keys as kmm,
 };
 
 pub(super) struct Pod;
@@ -184,11 +185,15 @@ impl Slim for Pod {
             _ => PodPhase::Pending,
         };
         let ours = raw.metadata.label(keys::COMPONENT).is_some();
+        let of_kmm = raw.metadata.label(kmm::MODULE_NAME).or_else(|| raw.metadata.label(kmm::IMAGE_OWNER)).is_some();
         let mut extra = PodExtra {
             resources: effective_requests(&spec.containers, &spec.init_containers, &spec.overhead, context),
             annotations: raw.metadata.our_annotations(context),
             ..PodExtra::default()
         };
+        if of_kmm {
+            extra.annotations.extend(raw.metadata.worker_annotations(context));
+        }
         claims(&raw, &mut extra, context);
         extra.volumes = pod_volumes(&raw, context);
         if spec.node_name.is_empty() {
@@ -206,13 +211,14 @@ impl Slim for Pod {
             let sandboxed = status.conditions.iter().find(|it| &*it.kind == "PodReadyToStartContainers" && &*it.status == "True");
             extra.mounted = sandboxed.and_then(RawCondition::since).or(extra.start_time);
         }
-        if ours || registers {
+        if ours || registers || of_kmm {
             extra.containers = containers(status.init_container_statuses, true, context);
             extra.containers.extend(containers(status.container_statuses, false, context));
         }
         extra.grace = spec.termination_grace_period_seconds.filter(|seconds| *seconds != 30);
         let flags = PodFlags {
             ours,
+            of_kmm,
             registers,
             mirror: raw.metadata.annotations.get(MIRROR).is_some(),
             empty_dir: spec.volumes.iter().any(|volume| volume.empty_dir.is_some()),
@@ -417,6 +423,8 @@ fn containers(raw: Option<&RawValue>, init: bool, context: &mut Context) -> Vec<
         restart_count: Option<i32>,
         #[serde(borrow)]
         state: RawState<'a>,
+        #[serde(borrow)]
+        last_state: RawState<'a>,
     }
     #[derive(Deserialize, Default)]
     #[serde(default)]
@@ -462,6 +470,7 @@ fn containers(raw: Option<&RawValue>, init: bool, context: &mut Context) -> Vec<
         ready: status.ready.unwrap_or(false),
         restarts: status.restart_count.unwrap_or(0),
         state: state(&status.state, context),
+        last_exit: status.last_state.terminated.as_ref().and_then(|it| it.exit_code),
     };
     statuses.iter().map(|status| record(status, context)).collect()
 }

@@ -9,7 +9,7 @@ use serde::{
 };
 
 use super::quantity;
-use crate::api::GROUP;
+use crate::{api::GROUP, kmm::keys};
 
 /// A text, borrowed from the input where it has no escapes; null is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -131,12 +131,12 @@ pub const MIRROR: &str = "kubernetes.io/config.mirror";
 pub const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// Annotations that are used: ours and three others.
+/// Annotations that are used: ours, KMM's on its worker pods, and three others.
 #[derive(Debug)]
 pub struct Known;
 impl Filter for Known {
     fn keeps(key: &str) -> bool {
-        is_ours(key) || key == MIRROR || key == SELECTED_NODE || key == MIGRATED_TO
+        is_ours(key) || key.starts_with(keys::WORKER) || key == MIRROR || key == SELECTED_NODE || key == MIGRATED_TO
     }
 }
 

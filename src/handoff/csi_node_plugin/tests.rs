@@ -274,6 +274,7 @@ fn daemon_set_users_are_restarted_after_the_plugin_and_never_evicted() {
     drained.put(user());
     enters(drained, Phase::Detaching);
     let container = |since: i64| crate::fleet::records::ContainerRecord {
+        last_exit: None,
         name: "csi-cephfsplugin".into(),
         init: false,
         ready: true,
@@ -372,6 +373,7 @@ fn g27_a_missing_plugin_pod_is_named_and_nobody_is_deleted_by_force() {
 #[test]
 fn a_silent_upgrade_is_unplanned_and_a_crash_leaves_stale_mounts() {
     let container = |restarts: i32| crate::fleet::records::ContainerRecord {
+        last_exit: None,
         name: "csi-cephfsplugin".into(),
         init: false,
         ready: true,
