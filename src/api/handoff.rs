@@ -271,6 +271,9 @@ pub struct Run {
     /// The handoff was being deleted when this attempt began: a person chose to go on, so the deletion no longer means abort.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
+    /// `kmmModule`: UID of the node's NodeModulesConfig; another one has forgotten what this one had recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kmm_config: Option<String>,
 }
 
 /// The policy at the start: a handoff ends under the policy it began with.

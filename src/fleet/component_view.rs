@@ -268,7 +268,7 @@ fn module_refusals(module: &KernelModule) -> Vec<String> {
         (None, Some(_)) if module.unload_by == UnloadBy::Reboot => refusals.push(
             "spec.kernelModule.unloadBy: Reboot cannot be kept with kmmModule: KMM unloads by a pod as soon as the version label goes".to_owned(),
         ),
-        (None, Some(_)) => refusals.push("spec.kernelModule.kmmModule is not followed yet".to_owned()),
+        (None, Some(_)) => {}
         _ => refusals.push("spec.kernelModule must have exactly one of daemonSets and kmmModule".to_owned()),
     }
     if module.daemon_sets.as_ref().is_some_and(|sets| sets.unload.is_none()) && module.unload_by == UnloadBy::Pod {

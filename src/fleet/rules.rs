@@ -89,7 +89,8 @@ impl ComponentRules {
         let spec = view.spec();
         Self {
             selector: spec.map(|spec| spec.node_selector.clone()),
-            ready_key: Role::Ready.key(&view.record.key),
+            // No label of a Module of KMM takes a claimant away before the unload.
+            ready_key: if view.kmm.is_some() { String::new() } else { Role::Ready.key(&view.record.key) },
             fallback: spec.and_then(|spec| Some(VersionRules::of(spec.kernel_module.as_ref()?))),
             csi: view.csi.clone(),
             kmm: view.kmm.clone(),

@@ -26,8 +26,8 @@ pub(super) struct Seen {
     pub budgets: Arc<BTreeMap<ObjectKey, Arc<BudgetView>>>,
     pub lease: Option<Arc<LeaseRecord>>,
     pub context: Context,
-    /// Why what the watches show is not current; and why what shows volumes is not.
-    pub stale: [Option<String>; 2],
+    /// Why what the watches show is not current; and why what shows volumes, or KMM, is not.
+    pub stale: [Option<String>; 3],
     /// The server asked to be left alone until then; meant for all drains.
     pub throttled: Option<Timestamp>,
     pub usage: Usage,
@@ -35,7 +35,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Nothing that every verdict may rest on is different.
-    pub fn holds_for(&self, view: &FleetView, context: &Context, stale: [Option<&str>; 2]) -> bool {
+    pub fn holds_for(&self, view: &FleetView, context: &Context, stale: [Option<&str>; 3]) -> bool {
         self.context == *context
             && self.stale.each_ref().map(|why| why.as_deref()) == stale
             && same_components(&self.components, &view.components)

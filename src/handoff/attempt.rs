@@ -9,7 +9,7 @@ use super::{
     cordon::{self, Cordon},
     csi_node_plugin, ending,
     facts::{Admission, Facts},
-    kernel_module,
+    kernel_module, kmm_module,
     shared_phases::forget_cordon,
     start,
     transition::Transition,
@@ -64,9 +64,10 @@ fn running(f: &Facts<'_>) -> Verdict {
     if let Some(verdict) = without_slot(f) {
         return verdict;
     }
-    let verdict = match f.csi() {
-        Some(csi) => csi_node_plugin::running(f, csi),
-        None => kernel_module::running(f),
+    let verdict = match (f.csi(), f.kmm()) {
+        (Some(csi), _) => csi_node_plugin::running(f, csi),
+        (None, Some(kmm)) => kmm_module::running(f, kmm),
+        (None, None) => kernel_module::running(f),
     };
     overdue(f, verdict)
 }

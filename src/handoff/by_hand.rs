@@ -27,6 +27,9 @@ pub fn label_order(f: &Facts<'_>) -> Option<LabelOrder> {
     if f.csi().is_some() {
         return None;
     }
+    if f.component.kmm.is_some() {
+        return f.kmm().and_then(|kmm| super::kmm_module::label_order(f, kmm));
+    }
     let labels = &f.occupancy.labels;
     let desired = f.desired();
     if !labels.garbage.is_empty()
@@ -116,6 +119,9 @@ pub(super) fn automatic(f: &Facts<'_>) -> Option<Verdict> {
     if let Some(csi) = f.csi() {
         return super::csi_node_plugin::automatic(f, csi);
     }
+    if f.component.kmm.is_some() {
+        return f.kmm().and_then(|kmm| super::kmm_module::automatic(f, kmm));
+    }
     let component = &f.component.record;
     let labels = &f.occupancy.labels;
     let empty = labels.desired.is_none() && labels.loader.is_none() && labels.plugin.is_none() && labels.loaded.is_none();
@@ -181,5 +187,5 @@ pub(super) fn without_handoff(f: &Facts<'_>) -> Verdict {
         let message = "lockkeeper closed this node, but its NodeHandoff was deleted by force and its component does not work. Make a handoff for it, or uncordon it";
         return wait(f, vec![f.on_node(BlockerKind::NodeLeftClosed, message)], None);
     }
-    super::csi_node_plugin::at_rest(f).unwrap_or(Verdict::Done)
+    ending::nobody_works(f)
 }

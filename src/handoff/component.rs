@@ -50,7 +50,8 @@ pub fn decide(
         verdicts.insert(Subject::Component(key.clone()), act(finalizer(component, true, why)));
         return None;
     }
-    let sets = versions::missing(component).or_else(|| versions::collectable(component));
+    let own = component.kmm.is_none();
+    let sets = own.then(|| versions::missing(component).or_else(|| versions::collectable(component))).flatten();
     if let Some((version, action)) = sets.and_then(|action| Some((version_of(component, &action.op)?, action))) {
         verdicts.insert(Subject::Version { component: key.clone(), version }, act(action));
     }

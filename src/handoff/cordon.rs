@@ -50,6 +50,8 @@ pub fn is_wanted(f: &Facts<'_>, policy: &RunPolicy) -> bool {
             policy.csi_node_plugin.as_ref().is_some_and(|plugin| plugin.drain != VolumeDrain::None)
         }
         CordonPolicy::Never => false,
+        // KMM unloads right after the plugin's end, whoever has come meanwhile: only a closed node stays empty.
+        CordonPolicy::Auto if f.component.kmm.is_some() => true,
         // With extended resources and DRA only, no pod can come once the plugin has gone: an empty node need not be closed.
         CordonPolicy::Auto => {
             let occupancy = f.occupancy;

@@ -52,14 +52,14 @@ pub fn decide_fleet(
         return Decisions::default();
     }
     let previous = previous.unwrap_or_default();
-    let (stale, stale_at) = staleness(view, false);
-    let (stale_csi, stale_csi_at) = staleness(view, true);
+    let [(stale, stale_at), (stale_csi, stale_csi_at), (stale_kmm, stale_kmm_at)] =
+        [&[][..], &Watched::OF_CSI, &Watched::OF_KMM].map(|kinds| staleness(view, kinds));
+    let stale_now = [stale.as_deref(), stale_csi.as_deref(), stale_kmm.as_deref()];
     let keys: Vec<&ComponentKey> = view.components.keys().collect();
     let slots = view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
     let by_node: BTreeMap<&str, &Slot> = slots.iter().map(|slot| (slot.node.as_str(), slot)).collect();
-    let scene = Scene { view, observed, context, stale: [stale.as_deref(), stale_csi.as_deref()], keys: &keys, slots: &by_node };
-    let before =
-        previous.inputs.as_deref().filter(|seen| seen.holds_for(view, context, [stale.as_deref(), stale_csi.as_deref()]));
+    let scene = Scene { view, observed, context, stale: stale_now, keys: &keys, slots: &by_node };
+    let before = previous.inputs.as_deref().filter(|seen| seen.holds_for(view, context, stale_now));
     let budgets = before.map(|seen| Budgets::changed(seen, view));
 
     let mut nodes = previous.nodes.clone();
@@ -106,7 +106,7 @@ pub fn decide_fleet(
     }
 
     let mut others = BTreeMap::new();
-    let mut recheck = [queue.recheck, stale_at, stale_csi_at].into_iter().flatten().min();
+    let mut recheck = [queue.recheck, stale_at, stale_csi_at, stale_kmm_at].into_iter().flatten().min();
     for (key, component) in &view.components {
         let tally = tallies.get(key).cloned().unwrap_or_default();
         recheck = [recheck, component::decide(view.now, component, &tally, observed, &mut others)].into_iter().flatten().min();
@@ -128,7 +128,7 @@ pub fn decide_fleet(
             context: context.clone(),
             throttled: observed.throttled(view.now),
             usage,
-            stale: [stale, stale_csi],
+            stale: [stale, stale_csi, stale_kmm],
         })),
     }
 }
@@ -158,10 +158,11 @@ pub fn decide_one(
                 None => view.node(node)?,
             };
             let keys: Vec<&ComponentKey> = view.components.keys().collect();
-            let ((stale, _), (stale_csi, _)) = (staleness(view, false), staleness(view, true));
+            let [(stale, _), (stale_csi, _), (stale_kmm, _)] =
+                [&[][..], &Watched::OF_CSI, &Watched::OF_KMM].map(|kinds| staleness(view, kinds));
             let slots = view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
             let by_node = slots.iter().map(|slot| (slot.node.as_str(), slot)).collect();
-            let stale = [stale.as_deref(), stale_csi.as_deref()];
+            let stale = [stale.as_deref(), stale_csi.as_deref(), stale_kmm.as_deref()];
             let scene = Scene { view, observed, context, stale, keys: &keys, slots: &by_node };
             let slot = by_node.get(node.name.as_str()).copied();
             let others = others(node, component);
@@ -196,8 +197,8 @@ struct Scene<'a> {
     view: &'a FleetView,
     observed: &'a Observed,
     context: &'a Context,
-    /// For every kind of component, and for those that need the volumes' watches too.
-    stale: [Option<&'a str>; 2],
+    /// For every kind of component, and for those that need the watches of volumes or of KMM too.
+    stale: [Option<&'a str>; 3],
     keys: &'a [&'a ComponentKey],
     /// By node.
     slots: &'a BTreeMap<&'a str, &'a Slot>,
@@ -214,7 +215,7 @@ impl<'a> Scene<'a> {
         admission: Option<&'f Admission>,
     ) -> Option<Facts<'f>> {
         let component = self.view.components.get(key)?;
-        let [stale, stale_csi] = self.stale;
+        let [stale, stale_csi, stale_kmm] = self.stale;
         Some(Facts {
             now: self.view.now,
             key,
@@ -227,7 +228,11 @@ impl<'a> Scene<'a> {
             budgets: &self.view.budgets,
             observed: self.observed,
             context: self.context,
-            stale: if component.csi.is_some() { stale.or(stale_csi) } else { stale },
+            stale: match (&component.csi, &component.kmm) {
+                (Some(_), _) => stale.or(stale_csi),
+                (None, Some(_)) => stale.or(stale_kmm),
+                (None, None) => stale,
+            },
         })
     }
 
@@ -465,10 +470,16 @@ fn without_component(key: &ComponentKey, node: &NodeView, occupancy: &Occupancy,
     })
 }
 
-/// Why what the watches show is too old to act upon, and when that may begin. `csi`: of what only CSI nodeplugins need.
-fn staleness(view: &FleetView, csi: bool) -> (Option<String>, Option<Timestamp>) {
+/// Why what the watches show is too old to act upon, and when that may begin: of these kinds, or of those that all need.
+fn staleness(view: &FleetView, kinds: &[Watched]) -> (Option<String>, Option<Timestamp>) {
     let mut next: Option<Timestamp> = None;
-    for health in view.health.iter().filter(|health| if csi { is_of_csi(health) } else { health.required }) {
+    // Not every generation of KMM has the last of its kinds.
+    let is_one = |health: &WatchHealth| {
+        let optional =
+            *health.resource == *Watched::KmmImages.resource() && matches!(health.state, WatchState::Unavailable { .. });
+        kinds.iter().any(|kind| *kind.resource() == *health.resource) && !optional
+    };
+    for health in view.health.iter().filter(|health| if kinds.is_empty() { health.required } else { is_one(health) }) {
         let (error, since) = match &health.state {
             WatchState::Retrying { error, since, .. } => (error.as_str(), *since),
             WatchState::Unavailable { why } => (why.as_str(), Timestamp::MIN),
@@ -481,8 +492,4 @@ fn staleness(view: &FleetView, csi: bool) -> (Option<String>, Option<Timestamp>)
         next = Some(next.map_or(at, |other| other.min(at)));
     }
     (None, next)
-}
-
-fn is_of_csi(health: &WatchHealth) -> bool {
-    Watched::OF_CSI.iter().any(|kind| *kind.resource() == *health.resource)
 }

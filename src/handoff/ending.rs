@@ -15,12 +15,15 @@ use super::{
     transition::Transition,
     verdict::{Blocker, BlockerKind, Verdict},
 };
-use crate::api::{
-    Phase, Version,
-    component::ComponentKind,
-    duration::Duration,
-    handoff::{BY_REMOVAL, Ended, HandoffAction, Reason},
-    keys::{FINALIZER, Loaded, Slot},
+use crate::{
+    api::{
+        Phase, Version,
+        component::ComponentKind,
+        duration::Duration,
+        handoff::{BY_REMOVAL, Ended, HandoffAction, Reason},
+        keys::{FINALIZER, Loaded, Slot},
+    },
+    fleet::records::PodRecord,
 };
 
 // Words of `status.reason`.
@@ -207,7 +210,10 @@ pub(super) fn fail(f: &Facts<'_>, word: &str, message: String) -> Verdict {
 
 /// The last step of a run: Done, or given back after an abort, or out of service.
 pub(super) fn finish(f: &Facts<'_>, proof: &str) -> Verdict {
-    let next = Transition::new(f).proof(proof);
+    let mut next = Transition::new(f).proof(proof);
+    if f.component.kmm.is_some() {
+        next = next.copy(f.desired().map(Version::as_str), None);
+    }
     if f.is_giving_back() {
         let message =
             format!("aborted; {} is back in service with {}", f.node.name, f.desired().map(Version::as_str).unwrap_or_default());
@@ -354,6 +360,8 @@ fn release(f: &Facts<'_>, why: &str) -> Option<Verdict> {
 /// The node goes back into service: uncordoned if and only if the cordon is ours, with our mark off, in one patch.
 pub(super) fn open_node(f: &Facts<'_>) -> Verdict {
     let edit = NodeEdit::new(f).unmark();
+    // Of a Module of KMM the record is ours only while we move its label.
+    let edit = if f.component.kmm.is_some() && f.works() { edit.loaded(None) } else { edit };
     let (edit, why) = match cordon::state(f) {
         Cordon::Ours => (edit.leave_cordon(true), format!("open {}: lockkeeper closed it, and it is in order", f.node.name)),
         Cordon::Lifted | Cordon::Foreign { stale: true } => (
@@ -432,11 +440,16 @@ fn at_rest(f: &Facts<'_>) -> Verdict {
         Phase::Aborted if f.spec().is_some_and(|spec| spec.action != HandoffAction::Leave) => {
             match interlock::step(f, &Order::label(f)) {
                 Some(step) => effect(f, step.effect),
-                None => super::csi_node_plugin::at_rest(f).unwrap_or(Verdict::Done),
+                None => nobody_works(f),
             }
         }
-        _ => super::csi_node_plugin::at_rest(f).unwrap_or(Verdict::Done),
+        _ => nobody_works(f),
     }
+}
+
+/// A node that nobody works on: what a person should know of it all the same.
+pub(super) fn nobody_works(f: &Facts<'_>) -> Verdict {
+    super::csi_node_plugin::at_rest(f).or_else(|| super::kmm_module::at_rest(f)).unwrap_or(Verdict::Done)
 }
 
 /// Why the component does not count as stable yet, devices included: plugin and allocatable must stay good while one process looks on.
@@ -453,12 +466,17 @@ fn unstable_plugin(f: &Facts<'_>) -> Option<(Vec<Blocker>, Option<Timestamp>)> {
 }
 
 fn unstable_since(f: &Facts<'_>, devices: Timestamp) -> Option<(Vec<Blocker>, Option<Timestamp>)> {
-    let Some(pod) = f.ready_plugin() else { return Some((in_use::plugin_not_ready(f), None)) };
+    let pod = f.ready_plugin();
+    // A Module of KMM need not have a plugin.
+    if pod.is_none() && f.kmm().is_none_or(|kmm| kmm.has_plugin()) {
+        return Some((in_use::plugin_not_ready(f), None));
+    }
     let blockers = in_use::not_ready(f);
     if !blockers.is_empty() {
         return Some((blockers, None));
     }
-    let plugin = f.observed.plugin_ready_since(&f.node.name, f.key, &pod.meta.uid).unwrap_or(f.now);
+    let since = |pod: &PodRecord| f.observed.plugin_ready_since(&f.node.name, f.key, &pod.meta.uid).unwrap_or(f.now);
+    let plugin = pod.map_or(Timestamp::MIN, |pod| since(pod));
     let least = f.csi().and_then(|csi| csi.view.set.as_ref()).map_or(0, |set| set.template.min_ready_seconds);
     let stable_for = start::policy(f).verify.stable_for.max(Duration::from_secs(u64::try_from(least).unwrap_or(0)));
     let until = plugin.max(devices).checked_add(stable_for.signed()).unwrap_or(Timestamp::MAX);

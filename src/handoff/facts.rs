@@ -135,7 +135,8 @@ impl<'a> Facts<'a> {
 
     /// The old version leaves the kernel only with a reboot: it says so, or it has no unload pod.
     pub fn unloads_by_reboot(&self) -> bool {
-        self.old_block().is_some_and(|block| block.unload_by == UnloadBy::Reboot || block.unload().is_none())
+        self.component.kmm.is_none()
+            && self.old_block().is_some_and(|block| block.unload_by == UnloadBy::Reboot || block.unload().is_none())
     }
 
     /// Devices of any version concerned are chosen by a pod selector, which no missing device stops.
@@ -262,6 +263,9 @@ impl<'a> Facts<'a> {
     pub fn works(&self) -> bool {
         if self.csi().is_some() {
             return self.ready_plugin().is_some();
+        }
+        if self.component.kmm.is_some() {
+            return self.kmm().is_some_and(|kmm| kmm.works(self));
         }
         self.desired().is_some()
             && self.desired() == self.loader()

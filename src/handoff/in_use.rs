@@ -39,6 +39,9 @@ pub fn plugin_not_ready(f: &Facts<'_>) -> Vec<Blocker> {
     if let Some(csi) = f.csi() {
         return super::csi_node_plugin::not_ready(f, csi);
     }
+    if let Some(kmm) = f.kmm() {
+        return super::kmm_module::plugin_not_ready(f, kmm);
+    }
     let version = f.plugin().map(ToString::to_string).unwrap_or_default();
     let mut blockers: Vec<Blocker> = f
         .occupancy
@@ -86,7 +89,7 @@ pub fn not_settled(f: &Facts<'_>) -> Option<Effect> {
         return None;
     }
     let blind = f.observed.blind_until().unwrap_or(Timestamp::MAX);
-    (f.now < blind && (f.loaded().is_some() || f.csi().is_some())).then(|| {
+    (f.now < blind && (f.loaded().is_some() || f.csi().is_some() || f.kmm().is_some_and(|kmm| kmm.here.recorded.is_some()))).then(|| {
         let message = format!(
             "lockkeeper has only just started and did not see what left this node before; pods deleted by force may run until {}",
             whole_seconds(blind)

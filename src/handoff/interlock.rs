@@ -84,7 +84,8 @@ type Out = Option<Step>;
 
 /// The first rule that applies; None: nothing is to be done.
 pub fn step(facts: &Facts<'_>, order: &Order) -> Out {
-    if facts.csi().is_some() {
+    // KMM's labels are KMM's to move.
+    if facts.csi().is_some() || facts.component.kmm.is_some() {
         return None;
     }
     unknown(facts, order)

@@ -17,6 +17,7 @@ pub mod facts;
 pub mod in_use;
 pub mod interlock;
 pub mod kernel_module;
+pub mod kmm_module;
 pub mod lease;
 pub mod observed;
 pub mod patch;

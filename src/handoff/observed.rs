@@ -8,6 +8,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::kmm_module::KmmSeen;
 use crate::{
     api::{BootId, ComponentKey, NodeName, ObjectKey, Uid},
     drain::EvictionMemory,
@@ -46,6 +47,7 @@ struct Seen {
     /// Pod, its restarts, and since when.
     plugin_ready: Option<(Uid, i32, Timestamp)>,
     allocatable: Option<Timestamp>,
+    kmm: Option<KmmSeen>,
 }
 
 /// A pod that used the component and whose object is no longer there. Its processes may outlive it.
@@ -147,6 +149,11 @@ impl Observed {
         self.node(node)?.components.get(component)?.allocatable
     }
 
+    /// Of a component that follows a Module: what was seen of KMM on the node.
+    pub fn kmm(&self, node: &NodeName, component: &ComponentKey) -> Option<&KmmSeen> {
+        self.node(node)?.components.get(component)?.kmm.as_ref()
+    }
+
     /// The first pod that has left the node but does not count as gone: no Lease renewed since, or its grace has not passed. `fresh` may be
     /// newer than the last picture.
     pub fn not_gone(&self, fresh: &NodeView, now: Timestamp) -> Option<NotGone> {
@@ -199,18 +206,20 @@ impl Entry for Arc<NodeSeen> {
 impl NodeSeen {
     fn first(view: &Arc<NodeView>, now: Timestamp) -> Self {
         let mut seen = Self { view: view.clone(), departed: Vec::new(), components: BTreeMap::new() };
-        seen.components = seen.look(view, now);
+        seen.components = seen.look(view, now, &BTreeSet::new());
         seen
     }
 
     fn update(&mut self, view: &Arc<NodeView>, now: Timestamp, ended: &BTreeSet<Uid>) {
         self.departed.retain(|departed| now.duration_since(departed.clear_at) < FORGET_AFTER);
         self.departed.extend(departures(&self.view, view, now, ended));
-        self.components = self.look(view, now);
+        self.components = self.look(view, now, ended);
         self.view = view.clone();
     }
 
-    fn look(&self, view: &NodeView, now: Timestamp) -> BTreeMap<ComponentKey, Seen> {
+    fn look(&self, view: &NodeView, now: Timestamp, ended: &BTreeSet<Uid>) -> BTreeMap<ComponentKey, Seen> {
+        let boot = |view: &NodeView| view.record.as_ref().map(|record| record.boot_id.clone());
+        let same_boot = boot(&self.view) == boot(view);
         let look = |(key, occupancy): (&ComponentKey, &Arc<Occupancy>)| {
             let before = self.components.get(key);
             let plugin_ready = ready_plugin(occupancy).map(|pod| {
@@ -222,7 +231,12 @@ impl NodeSeen {
             let old = self.view.components.get(key);
             let same = old.is_some_and(|old| old.allocatable == occupancy.allocatable && old.slices == occupancy.slices);
             let allocatable = before.and_then(|seen| seen.allocatable).filter(|_| same).unwrap_or(now);
-            (key.clone(), Seen { plugin_ready, allocatable: Some(allocatable) })
+            let kmm = occupancy.kmm.as_ref().map(|new| {
+                let old = old.and_then(|old| old.kmm.as_deref());
+                let before = before.and_then(|seen| seen.kmm.as_ref());
+                KmmSeen::follow(before, old, new, &occupancy.labels, same_boot, ended, now)
+            });
+            (key.clone(), Seen { plugin_ready, allocatable: Some(allocatable), kmm })
         };
         view.components.iter().map(look).collect()
     }
@@ -232,6 +246,9 @@ impl NodeSeen {
 pub fn ready_plugin(occupancy: &Occupancy) -> Option<&Arc<PodRecord>> {
     if let Some(csi) = &occupancy.csi {
         return csi.ready_pod();
+    }
+    if let Some(kmm) = &occupancy.kmm {
+        return super::kmm_module::ready_plugin(occupancy, kmm);
     }
     let version = occupancy.labels.plugin.as_ref()?;
     occupancy.plugin_pods.iter().find(|pod| {

@@ -34,7 +34,13 @@ impl<'f, 'a> NodeEdit<'f, 'a> {
             Role::Loaded | Role::Mark => return self,
         };
         if now != value.map(Version::as_str) {
-            self.changes.push(NodeChange::Label { key: role.key(self.facts.key), value: value.map(ToString::to_string) });
+            // Of KMM's labels only the desired one is ever written.
+            let key = match (role, &self.facts.component.kmm) {
+                (Role::Desired, _) => self.facts.desired_key(),
+                (_, Some(_)) => return self,
+                (role, None) => role.key(self.facts.key),
+            };
+            self.changes.push(NodeChange::Label { key, value: value.map(ToString::to_string) });
         }
         self
     }

@@ -186,6 +186,142 @@ pub const KERNEL_MODULE: &[PhaseInfo] = &[
     },
 ];
 
+/// `kernelModule.kmmModule`.
+pub const KMM_MODULE: &[PhaseInfo] = &[
+    PhaseInfo {
+        phase: Queued,
+        deadline: None,
+        does: "waits for its turn; nothing is written to the node",
+        next: "a slot of the budget, then Preflight",
+        module: Untouched,
+        follows: &[Preflight, Done, Held, Aborted],
+    },
+    PhaseInfo {
+        phase: Preflight,
+        deadline: minutes(5),
+        does: "refuses with all reasons at once, or goes on; nothing is written to the node",
+        next: "the node is cordoned if its policy asks for it",
+        module: Untouched,
+        follows: &[Cordoning, Draining, StoppingPlugin, Loading, Queued, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Cordoning,
+        deadline: minutes(5),
+        does: "closes the node to new pods and reads it back; somebody else's cordon is left as it is",
+        next: "pods that claim the device are evicted",
+        module: Untouched,
+        follows: &[Draining, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Draining,
+        deadline: minutes(15),
+        does: "evicts the pods that claim the device, within their PodDisruptionBudgets, and waits until a fresh list is empty twice",
+        next: "KMM's version label is taken off, or changed where nobody used the device",
+        module: Untouched,
+        follows: &[StoppingPlugin, Detaching, Cordoning, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Detaching,
+        deadline: minutes(10),
+        does: "waits until no ResourceClaim of the driver is reserved for a pod of the node",
+        next: "KMM's version label is taken off",
+        module: Untouched,
+        follows: &[StoppingPlugin, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: StoppingPlugin,
+        deadline: minutes(10),
+        does: "takes KMM's version label off (or changes it, where nobody used the device and nobody wants to stop before the load), and waits until the plugin's pod is gone",
+        next: "KMM unloads the module",
+        module: MayBeOut,
+        follows: &[Unloading, Loading, Held, Aborted, Failed],
+    },
+    PhaseInfo {
+        phase: Unloading,
+        deadline: minutes(10),
+        does: "waits until KMM's Unload pod has succeeded and its entry is off the NodeModulesConfig, or for a new boot ID",
+        next: "the version label is set to the new version",
+        module: MayBeOut,
+        follows: &[Loading, Uncordoning, Held, Failed],
+    },
+    PhaseInfo {
+        phase: Held,
+        deadline: None,
+        does: "waits for a person: held, paused, out of service, or aborted after the unload",
+        next: "a person's choice: continue, roll back, abort or leave",
+        module: MayBeOut,
+        follows: &[
+            Cordoning,
+            Draining,
+            Detaching,
+            StoppingPlugin,
+            Unloading,
+            Loading,
+            StartingPlugin,
+            Verifying,
+            Uncordoning,
+            Queued,
+            Aborted,
+        ],
+    },
+    PhaseInfo {
+        phase: Loading,
+        deadline: minutes(10),
+        does: "sets KMM's version label, and waits until KMM has recorded the new version as loaded in this boot",
+        next: "KMM starts the plugin",
+        module: New,
+        follows: &[StartingPlugin, Held, Failed],
+    },
+    PhaseInfo {
+        phase: StartingPlugin,
+        deadline: minutes(10),
+        does: "waits for the pod of KMM's plugin or DRA driver to be Ready",
+        next: "devices must come back and stay",
+        module: New,
+        follows: &[Verifying, Held, Failed],
+    },
+    PhaseInfo {
+        phase: Verifying,
+        deadline: minutes(10),
+        does: "waits until allocatable is back to what it was and KMM says .version.ready, and watches that it stays so",
+        next: "the node is opened if lockkeeper closed it",
+        module: New,
+        follows: &[Uncordoning, Held, Failed],
+    },
+    PhaseInfo {
+        phase: Uncordoning,
+        deadline: minutes(5),
+        does: "opens the node if the cordon is lockkeeper's, reads it back, and frees the slot",
+        next: "Done",
+        module: New,
+        follows: &[Done, Aborted, Held, Failed],
+    },
+    PhaseInfo {
+        phase: Done,
+        deadline: None,
+        does: "the node runs what was asked for",
+        next: "nothing, until another version is asked for",
+        module: Settled,
+        follows: &[Queued],
+    },
+    PhaseInfo {
+        phase: Failed,
+        deadline: None,
+        does: "stopped with a reason; the node is open if its component works, else closed and named",
+        next: "a person's choice: retry (attempt + 1), roll back (the Module edited back, then version and attempt + 1), or leave",
+        module: Settled,
+        follows: &[Queued],
+    },
+    PhaseInfo {
+        phase: Aborted,
+        deadline: None,
+        does: "stopped by a person; the node is open if its component works, else closed and named",
+        next: "nothing, until it is tried again",
+        module: Settled,
+        follows: &[Queued],
+    },
+];
+
 /// `csiNodePlugin`.
 pub const CSI_NODE_PLUGIN: &[PhaseInfo] = &[
     PhaseInfo {
@@ -308,7 +444,8 @@ pub const CSI_NODE_PLUGIN: &[PhaseInfo] = &[
 /// The phases of a kind.
 pub fn table_of(kind: ComponentKind) -> &'static [PhaseInfo] {
     match kind {
-        ComponentKind::KernelModule | ComponentKind::KmmModule => KERNEL_MODULE,
+        ComponentKind::KernelModule => KERNEL_MODULE,
+        ComponentKind::KmmModule => KMM_MODULE,
         ComponentKind::CsiNodePlugin => CSI_NODE_PLUGIN,
     }
 }
@@ -365,7 +502,7 @@ pub fn table(kind: ComponentKind) -> String {
 mod tests {
     use super::*;
 
-    const KINDS: [ComponentKind; 2] = [ComponentKind::KernelModule, ComponentKind::CsiNodePlugin];
+    const KINDS: [ComponentKind; 3] = [ComponentKind::KernelModule, ComponentKind::KmmModule, ComponentKind::CsiNodePlugin];
 
     #[test]
     fn every_phase_has_one_row_in_a_table_and_leads_on_within_it() {
@@ -407,13 +544,16 @@ mod tests {
             let to = text[from..].find(end).map_or(text.len(), |at| from + at);
             format!("{}{new}{}", &text[..from], &text[to..])
         };
-        let (module, csi) = (ComponentKind::KernelModule, ComponentKind::CsiNodePlugin);
-        let wanted = between(&told, "a test compares them.\n\n", "\n`pauseAfter`", &table(module));
-        let wanted = between(&wanted, "```mermaid\n", "```", &diagram(module));
-        let wanted = between(&wanted, "## Phases of a CSI nodeplugin\n\n", "\n```mermaid", &table(csi));
-        let (before, after) = wanted.split_once("## Phases of a CSI nodeplugin\n\n").unwrap();
-        let after = between(after, "```mermaid\n", "```", &diagram(csi));
-        let wanted = format!("{before}## Phases of a CSI nodeplugin\n\n{after}");
+        let wanted = between(&told, "a test compares them.\n\n", "\n`pauseAfter`", &table(ComponentKind::KernelModule));
+        let mut wanted = between(&wanted, "```mermaid\n", "```", &diagram(ComponentKind::KernelModule));
+        for (heading, kind) in [
+            ("## Phases of a CSI nodeplugin\n\n", ComponentKind::CsiNodePlugin),
+            ("## Phases of a Module of KMM\n\n", ComponentKind::KmmModule),
+        ] {
+            let (before, after) = wanted.split_once(heading).unwrap();
+            let after = between(&format!("{heading}{after}"), heading, "\n```mermaid", &table(kind));
+            wanted = format!("{before}{}", between(&after, "```mermaid\n", "```", &diagram(kind)));
+        }
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(path, &wanted).unwrap();
         } else {

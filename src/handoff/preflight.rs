@@ -9,7 +9,11 @@ use super::{
     verdict::{Blocker, BlockerKind, ObjectRef},
 };
 use crate::{
-    api::{Version, component::UnloadBy, versioned::DaemonSetRole},
+    api::{
+        Version,
+        component::{DaemonSets, UnloadBy},
+        versioned::DaemonSetRole,
+    },
     drain::order::Outlook,
     fleet::{records::DaemonSetRecord, view::VersionView},
 };
@@ -31,6 +35,13 @@ pub fn refusals(f: &Facts<'_>) -> Vec<Blocker> {
     if let Some(csi) = f.csi() {
         super::csi_node_plugin::refusals(f, csi, &mut all);
         claimants(f, &mut all);
+        return all;
+    }
+    if let Some(kmm) = f.kmm() {
+        super::kmm_module::refusals(f, kmm, &mut all);
+        if start::swap_needed(f) {
+            claimants(f, &mut all);
+        }
         return all;
     }
     if let Some(target) = f.target() {
@@ -148,10 +159,17 @@ fn daemon_sets(view: &VersionView) -> [(DaemonSetRole, Option<&DaemonSetRecord>)
 
 /// What a person should know and may decide to live with.
 pub fn warnings(f: &Facts<'_>) -> Vec<String> {
-    let mut all = Vec::new();
+    let mut all = f.kmm().map(|kmm| super::kmm_module::warnings(f, kmm)).unwrap_or_default();
     let Some(target) = f.target() else { return all };
     let Some(view) = f.version(&target) else { return all };
-    let Some(sets) = &view.block.daemon_sets else { return all };
+    let of_sets = view.block.daemon_sets.as_ref().map(|sets| of_templates(f, &target, view, sets));
+    all.extend(of_sets.into_iter().flatten());
+    shared_warnings(f, &mut all);
+    all
+}
+
+fn of_templates(f: &Facts<'_>, target: &Version, view: &VersionView, sets: &DaemonSets) -> Vec<String> {
+    let mut all = Vec::new();
     for (role, template) in [("loader", &sets.loader), ("devicePlugin", &sets.device_plugin)] {
         for change in imposed(template) {
             all.push(format!("{role}: {change}"));
@@ -181,6 +199,10 @@ pub fn warnings(f: &Facts<'_>) -> Vec<String> {
     if view.block.unload_by == UnloadBy::Reboot && !old_reboot {
         all.push(format!("{target} itself will leave the kernel only with a reboot"));
     }
+    all
+}
+
+fn shared_warnings(f: &Facts<'_>, all: &mut Vec<String>) {
     if f.record().is_some_and(|record| record.unschedulable) && super::cordon::state(f) != super::cordon::Cordon::Ours {
         all.push(format!("{} is cordoned by somebody else and stays so afterwards", f.node.name));
     }
@@ -194,7 +216,6 @@ pub fn warnings(f: &Facts<'_>) -> Vec<String> {
         all.push(format!("Pod {} tolerates the cordon: its replacement may come back to this node", claimant.pod.key));
     }
     all.extend(f.component.anomalies.iter().cloned());
-    all
 }
 
 /// What lockkeeper changes in a template.

@@ -42,6 +42,9 @@ pub fn swap_needed(f: &Facts<'_>) -> bool {
     if let Some(csi) = f.csi() {
         return !csi.is_current() || !f.occupancy.claimants.is_empty();
     }
+    if let Some(kmm) = f.kmm() {
+        return super::kmm_module::swap_needed(f, kmm);
+    }
     let labels = &f.occupancy.labels;
     let empty = labels.loader.is_none() && labels.plugin.is_none() && labels.loaded.is_none();
     let Some(target) = f.target() else { return !empty || labels.desired.is_some() };
@@ -157,6 +160,9 @@ pub fn runs_target(f: &Facts<'_>) -> bool {
     if let Some(csi) = f.csi() {
         return super::csi_node_plugin::runs_target(f, csi);
     }
+    if let Some(kmm) = f.kmm() {
+        return super::kmm_module::runs_target(f, kmm);
+    }
     let target = f.target();
     target.is_some()
         && f.works()
@@ -252,8 +258,10 @@ fn new_run(f: &Facts<'_>) -> Option<Run> {
     let (record, spec, handoff) = (f.record()?, f.spec()?, f.handoff()?);
     let failed = handoff.status.history.last().is_some_and(|end| end.phase != Phase::Done);
     let kept = f.run().filter(|_| failed && !f.works());
+    let recorded = f.kmm().and_then(|kmm| kmm.here.recorded.as_ref()).and_then(|entry| entry.version.clone());
     let from = match f.csi() {
         Some(csi) => csi.revision().map(|revision| revision.to_string()),
+        None if recorded.is_some() => recorded.map(|version| version.to_string()),
         None => f.loaded().or(f.loader()).or(f.plugin()).map(ToString::to_string),
     };
     let target = if f.csi().is_some() { f.target().map(|target| target.to_string()) } else { spec.version.clone() };
@@ -271,6 +279,7 @@ fn new_run(f: &Facts<'_>) -> Option<Run> {
         started_at: f.now.to_string(),
         by_label: f.is_by_label(),
         resumed: handoff.meta.deletion.is_some(),
+        kmm_config: f.kmm().and_then(|kmm| kmm.here.config.as_ref()).map(ToString::to_string),
     })
 }
 

@@ -15,6 +15,7 @@ use crate::{
         handoff::{BY_INSTALL, BY_LABEL},
     },
     fleet::view::Occupancy,
+    kmm::Problem,
 };
 
 /// How a handoff came to be, as far as the budget cares.
@@ -69,6 +70,8 @@ pub struct Contribution {
     pub unknown: bool,
     /// Its cordon is ours, or a silent upgrade has taken mounts from its pods.
     pub closed: bool,
+    /// A Module of KMM is being lost there, or is lost, and nobody hands the node over: the problem's name.
+    pub disturbed: Option<&'static str>,
     /// Cordoned by others, or not Ready.
     pub foreign: bool,
     /// When its last handoff ended, unless that was of a label or an install.
@@ -91,10 +94,11 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
     let resumed = phase.is_some_and(|phase| !phase.is_ended() && phase != Phase::Queued)
         && !ending::is_out_of_service(f)
         && !f.holds_slot();
-    let ready = f.works() && labels.ready == labels.plugin;
-    let runs = match f.csi() {
-        Some(csi) => csi.revision(),
-        None => labels.plugin.clone(),
+    let ready = f.works() && (labels.ready == labels.plugin || f.kmm().is_some());
+    let runs = match (f.csi(), f.kmm()) {
+        (Some(csi), _) => csi.revision(),
+        (None, Some(kmm)) => kmm.loaded(),
+        (None, None) => labels.plugin.clone(),
     };
     let standing = match phase {
         None | Some(Phase::Done | Phase::Aborted) => Standing::Idle,
@@ -104,6 +108,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         Some(_) => Standing::Running,
     };
     let selected = f.occupancy.selected && f.record().is_some();
+    let disturbed = super::kmm_module::disturbance(f).map(Problem::kind);
     let runs = runs.filter(|_| ready);
     let aim = f.component.aim();
     Contribution {
@@ -130,7 +135,8 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         target: f.target(),
         blocked: is_blocked(verdict),
         unknown: matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|it| matches!(it.kind, BlockerKind::UnknownVersion | BlockerKind::LabelGarbage | BlockerKind::Anomaly))),
-        closed: cordon == Cordon::Ours || super::csi_node_plugin::is_unplanned(f),
+        closed: cordon == Cordon::Ours || super::csi_node_plugin::is_unplanned(f) || disturbed.is_some(),
+        disturbed,
         foreign: matches!(cordon, Cordon::Foreign { .. }) || f.record().is_some_and(|record| !record.ready.is_true()),
         ended: match (phase, by) {
             (_, BY_LABEL | BY_INSTALL) => None,
@@ -149,6 +155,10 @@ fn goes_to_the_queue(verdict: &Verdict) -> bool {
 /// Labels, a record, a mark or pods of the component are there.
 pub fn is_occupied(occupancy: &Occupancy) -> bool {
     let labels = &occupancy.labels;
+    if occupancy.kmm.is_some() {
+        // What KMM has there stays KMM's.
+        return labels.mark.is_some() || labels.loaded.is_some();
+    }
     [&labels.desired, &labels.loader, &labels.plugin, &labels.ready].into_iter().any(Option::is_some)
         || labels.loaded.is_some()
         || labels.mark.is_some()
@@ -157,7 +167,7 @@ pub fn is_occupied(occupancy: &Occupancy) -> bool {
 }
 
 /// What passes by itself: a turn, a window, something under way.
-const PASSING: [BlockerKind; 23] = {
+const PASSING: [BlockerKind; 26] = {
     use BlockerKind::*;
     [
         QueuedBehind,
@@ -182,6 +192,9 @@ const PASSING: [BlockerKind; 23] = {
         Settling,
         Throttled,
         DisruptionBudgetLag,
+        KmmMoves,
+        KmmBackOff,
+        WorkerPod,
         HandoffFailed,
     ]
 };
@@ -213,6 +226,8 @@ pub struct Tally {
     /// Nodes by the version that they run, ready.
     pub versions: std::collections::BTreeMap<Version, u32>,
     pub last_end: Option<Timestamp>,
+    /// Nodes on which KMM is losing the module, or has lost it, by the problem's name.
+    pub disturbed: std::collections::BTreeMap<&'static str, u32>,
 }
 
 impl Tally {
@@ -238,6 +253,9 @@ impl Tally {
         self.unknown += u32::from(it.unknown);
         self.occupied += u32::from(it.occupied);
         self.last_end = self.last_end.max(it.ended);
+        if let Some(kind) = it.disturbed {
+            *self.disturbed.entry(kind).or_default() += 1;
+        }
     }
 
     /// The counts of other nodes.
@@ -256,6 +274,9 @@ impl Tally {
             self.runs(version, *count);
         }
         self.last_end = self.last_end.max(other.last_end);
+        for (kind, nodes) in &other.disturbed {
+            *self.disturbed.entry(kind).or_default() += nodes;
+        }
     }
 
     fn runs(&mut self, version: &Version, nodes: u32) {

@@ -113,6 +113,21 @@ pub enum BlockerKind {
     PluginMissing,
     StaleMount,
     UnplannedUpgrade,
+    // Modules of KMM
+    /// KMM does it by itself, now.
+    KmmMoves,
+    /// KMM looks again later.
+    KmmBackOff,
+    KmmSilent,
+    KmmStuck,
+    KmmVersion,
+    KmmImage,
+    KmmTaint,
+    KmmTolerations,
+    KmmTrouble,
+    WorkerPod,
+    WorkerFailed,
+    ModuleUnproven,
     // A person's turn
     HandoffFailed,
     HandoffHeld,

@@ -176,6 +176,7 @@ impl NodeBuilder {
             aim: None,
             by_label: false,
             resumed: false,
+            kmm_config: None,
             policy: RunPolicy::default(),
             baseline: [("vendor.com/gpu".to_owned(), 8)].into(),
             node_uid: format!("uid-{}", self.view.name),

@@ -448,6 +448,7 @@ fn done(node: usize) -> lockkeeper::api::NodeHandoffStatus {
             started_at: text.clone(),
             by_label: false,
             resumed: false,
+            kmm_config: None,
         }),
         copy: Some(NodeCopy { desired: Some("1".into()), loaded: Some(r#"{"version":"1"}"#.into()) }),
         history: vec![Ended { attempt: 1, target: Some("1".into()), phase: Phase::Done, reason: None, at: text }],

@@ -127,6 +127,7 @@ impl Sample {
             aim: None,
             by_label: false,
             resumed: false,
+            kmm_config: None,
             policy: Default::default(),
             baseline: BTreeMap::new(),
             node_uid: node.to_owned(),

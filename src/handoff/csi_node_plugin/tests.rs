@@ -83,6 +83,7 @@ fn run(target: &str) -> Run {
         started_at: at(100).to_string(),
         by_label: false,
         resumed: false,
+        kmm_config: None,
     }
 }
 

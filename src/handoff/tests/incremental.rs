@@ -311,6 +311,7 @@ impl Story {
                     started_at: at(-40).to_string(),
                     by_label: by == BY_LABEL,
                     resumed: false,
+                    kmm_config: None,
                 });
                 let overrides = (0..3).filter(|_| *consent).map(|number| Override {
                     pod_uid: format!("uid-Pod-shop/app-{node}-{number}"),

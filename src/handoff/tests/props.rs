@@ -159,6 +159,7 @@ fn fleet_of(it: &Story) -> FleetBuilder {
             started_at: at(0).to_string(),
             by_label: false,
             resumed: false,
+            kmm_config: None,
         };
         let word = words[usize::from(it.reason)];
         let record = handoff(GPU, "n1").phase(Phase::ALL[phase], at(90)).spec(|spec| {

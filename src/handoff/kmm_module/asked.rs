@@ -1,0 +1,101 @@
+//! What asks for a handoff of a followed Module without a person having written one: KMM's label moved by hand, a first install, an
+//! automatic rollout. A label that a person moves is observed and not steered: KMM follows it whatever anybody thinks.
+
+use super::{Followed, is_there};
+use crate::{
+    api::{
+        Phase, Version,
+        component::{InstallMode, RolloutMode},
+        handoff::{BY_INSTALL, BY_LABEL, BY_ROLLOUT},
+        keys::DesiredBy,
+    },
+    handoff::{
+        by_hand::{LabelOrder, ask},
+        facts::Facts,
+        verdict::Verdict,
+    },
+    kmm::State,
+};
+
+/// KMM is on its way to or from a version, and no handoff explains it. A typo is no order: it is named, and nothing is made of it.
+pub fn label_order(f: &Facts<'_>, k: Followed<'_>) -> Option<LabelOrder> {
+    let (labels, desired) = (&f.occupancy.labels, f.desired());
+    let moving = matches!(k.module.state, State::Stopping | State::Unloading | State::Starting | State::Loading);
+    if !moving
+        || !f.occupancy.selected
+        || !labels.garbage.is_empty()
+        || !f.component.refusals.is_empty()
+        || desired.is_some_and(|version| f.version(version).is_none())
+        || f.component.record.meta.deletion.is_some()
+        || k.here.taint.is_some()
+    {
+        return None;
+    }
+    let in_kernel = k.here.recorded.as_ref().and_then(|entry| entry.version.clone()).map(Version::from);
+    let order = Some(LabelOrder { version: desired.cloned() });
+    let moved = match desired {
+        Some(version) => in_kernel.as_ref() != Some(version),
+        None => is_there(f.occupancy),
+    };
+    let Some((handoff, spec)) = f.handoff().zip(f.spec()) else { return order.filter(|_| moved) };
+    let asked = spec.version.as_deref().map(Version::from);
+    let by_label = spec.requested_by == BY_LABEL;
+    let run = handoff.status.run.as_ref();
+    // What the last attempt did to the label is no person's order.
+    let explained = match labels.mark.as_ref().filter(|mark| handoff.meta.uid == *mark.uid) {
+        Some(mark) => {
+            let left = match mark.desired {
+                DesiredBy::Kept => run.and_then(|run| run.desired.as_deref()).map(Version::from),
+                DesiredBy::Removed => None,
+                DesiredBy::Set => run.and_then(|run| run.target.as_deref()).map(Version::from),
+            };
+            desired == left.as_ref()
+        }
+        None => !moved,
+    };
+    match handoff.status.phase {
+        Phase::Queued if by_label => order.filter(|_| desired != asked.as_ref()),
+        Phase::Queued => order.filter(|_| !explained && desired != asked.as_ref()),
+        _ if by_label && asked.as_ref() == desired && run.is_none_or(|run| run.target == spec.version) => None,
+        _ => order.filter(|_| !explained),
+    }
+}
+
+/// What the component's policy asks for on its own. Its removal asks for nothing: the Module stays KMM's.
+pub fn automatic(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
+    let policy = f.component.spec()?;
+    let aim = k.view.aim()?;
+    let free = f.handoff().is_none_or(|handoff| handoff.meta.deletion.is_none());
+    if !f.occupancy.selected
+        || !f.component.refusals.is_empty()
+        || !f.occupancy.labels.garbage.is_empty()
+        || f.component.record.meta.deletion.is_some()
+        || f.record().is_none()
+        || !free
+    {
+        return None;
+    }
+    let empty = f.desired().is_none() && !is_there(f.occupancy);
+    if f.spec().is_none() && empty {
+        let ready = f.record().is_some_and(|record| record.ready.is_true());
+        let why = format!("{} has no version of Module {}: install {aim}", f.node.name, k.view.key);
+        return (policy.rollout.install == InstallMode::Auto && ready).then(|| ask(f, Some(aim), BY_INSTALL, why));
+    }
+    if policy.rollout.mode != RolloutMode::Auto {
+        return None;
+    }
+    let runs = k.here.recorded.as_ref().and_then(|entry| entry.version.clone()).map(Version::from);
+    let why = format!("the rollout of {} aims at {aim}, the Module's version", f.key);
+    match f.spec() {
+        None => runs.is_some_and(|runs| runs != aim).then(|| ask(f, Some(aim), BY_ROLLOUT, why)),
+        Some(spec) => {
+            let ours = matches!(spec.requested_by.as_str(), BY_ROLLOUT | BY_INSTALL);
+            // A person's handoff is left alone until the aim is another than when it began.
+            let moved = f.run().is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
+            let elsewhere = spec.version.as_deref() != Some(aim.as_str());
+            let free = if f.phase() == Phase::Queued { ours } else { f.phase().is_ended() && (ours || moved) };
+            let needed = f.phase() == Phase::Queued || runs.as_ref() != Some(&aim);
+            (elsewhere && free && needed).then(|| ask(f, Some(aim), BY_ROLLOUT, why))
+        }
+    }
+}

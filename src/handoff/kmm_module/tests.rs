@@ -1,0 +1,1 @@
+//! Stories of a followed Module, phase by phase.
