@@ -170,9 +170,9 @@ pub(super) fn is_due_again(f: &Facts<'_>) -> bool {
     let last = if status.phase.is_ended() { ended().or_else(ran) } else { ran() };
     let Some((attempt, target)) = last else { return status.phase.is_ended() };
     let newer = spec.attempt > attempt;
-    // Of a nodeplugin no version means the current revision, which is asked for anew by the next attempt only.
-    let follows = f.kind() == ComponentKind::CsiNodePlugin && spec.version.is_none();
-    let elsewhere = !follows && target != spec.version && !matches!(spec.action, HandoffAction::Abort | HandoffAction::Leave);
+    // What is current is asked for anew by the next attempt only.
+    let elsewhere =
+        !f.follows_aim() && target != spec.version && !matches!(spec.action, HandoffAction::Abort | HandoffAction::Leave);
     if f.handoff().is_some_and(|handoff| handoff.meta.deletion.is_some()) { newer } else { newer || elsewhere }
 }
 

@@ -157,10 +157,17 @@ impl<'a> Facts<'a> {
             Some(run) if status.phase != Phase::Queued => run.target.as_deref().map(Version::from),
             _ => {
                 let asked = self.spec().and_then(|spec| spec.version.as_deref()).map(Version::from);
-                // Of a nodeplugin, whatever revision is current.
-                asked.or_else(|| self.component.csi.as_ref().and_then(|csi| csi.current.clone()))
+                // Of a nodeplugin, whatever revision is current; of a Module of KMM, whatever version it has.
+                asked.or_else(|| self.follows_aim().then(|| self.component.aim()).flatten())
             }
         }
+    }
+
+    /// No version asks for what is current when the attempt begins: of a nodeplugin, and of a Module of KMM unless its label was taken off.
+    pub fn follows_aim(&self) -> bool {
+        let by_label = || self.spec().is_some_and(|spec| spec.requested_by == BY_LABEL);
+        let unnamed = self.spec().is_some_and(|spec| spec.version.is_none());
+        unnamed && (self.component.csi.is_some() || self.component.kmm.is_some() && !by_label())
     }
 
     /// An abort under way: the node is being restored.

@@ -264,7 +264,8 @@ fn new_run(f: &Facts<'_>) -> Option<Run> {
         None if recorded.is_some() => recorded.map(|version| version.to_string()),
         None => f.loaded().or(f.loader()).or(f.plugin()).map(ToString::to_string),
     };
-    let target = if f.csi().is_some() { f.target().map(|target| target.to_string()) } else { spec.version.clone() };
+    let target =
+        if f.csi().is_some() || f.follows_aim() { f.target().map(|target| target.to_string()) } else { spec.version.clone() };
     Some(Run {
         attempt: spec.attempt,
         target,
