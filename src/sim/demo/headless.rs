@@ -139,15 +139,18 @@ async fn play(options: &DemoOptions, world: &Arc<World>, door: &mut Door) -> Res
         upgraded: outcome.upgraded,
         failed: outcome.failed,
         claimants_evicted: report.claimants_evicted,
-        disruptions: report.disruptions,
+        // Without lockkeeper there are only others.
+        disruptions: report.disruptions + if options.baseline.is_some() { report.disruptions_by_others } else { 0 },
+        disruptions_by_others: report.disruptions_by_others,
         // A plain rollout has none of lockkeeper's labels to be judged by: what it does to workloads is what counts.
         violations: if options.baseline.is_some() { 0 } else { report.violations.len() },
         api_writes: report.engine_writes,
         simulated_seconds: world.api.clock().elapsed().as_secs(),
         retries: outcome.retried,
-        faults: done.values().sum(),
+        faults: done.values().sum::<u64>(),
         event_log: format!("{:016x}", log.digest()),
     };
+    done.extend(report.others);
     let findings = Findings {
         violations: report.violations.iter().map(ToString::to_string).collect(),
         unfinished: outcome.unfinished,

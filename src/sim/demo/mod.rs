@@ -79,6 +79,8 @@ pub struct Summary {
     pub claimants_evicted: u64,
     /// Workloads that lost their device or mount while running; DaemonSet pods, which cannot leave, are not counted for a mount.
     pub disruptions: u64,
+    /// Those that KMM brought about at a person's order or by itself: with lockkeeper they are not part of `disruptions`.
+    pub disruptions_by_others: u64,
     /// Broken invariants.
     pub violations: usize,
     /// Writes of the engine that the API server accepted.

@@ -1,6 +1,7 @@
 //! The invariant monitor: reads every accepted write and every kernel event, and says which invariant of the design broke, when, and on what.
 //! It decides from the objects alone, with nothing of the engine's code, so that both cannot be wrong in the same way.
 
+mod kmm;
 mod nodes;
 mod oracle;
 
@@ -65,7 +66,7 @@ pub struct Rules {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
     pub at: Timestamp,
-    /// `I1` to `I11`.
+    /// `I1` to `I12`.
     pub invariant: &'static str,
     pub node: String,
     pub text: String,
@@ -83,6 +84,10 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// Workloads that lost their device while running.
     pub disruptions: u64,
+    /// As before, where KMM did it at somebody else's order or by itself: not counted there.
+    pub disruptions_by_others: u64,
+    /// What KMM did at somebody else's order or by itself, and how often.
+    pub others: BTreeMap<String, u64>,
     pub claimants_evicted: u64,
     /// Accepted writes of engines.
     pub engine_writes: u64,
@@ -105,6 +110,7 @@ pub struct Monitor {
     mounts: BTreeMap<(String, String), BTreeSet<String>>,
     /// Lease holder and when it was last seen to renew.
     lease: Option<(String, Timestamp)>,
+    kmm: kmm::Doings,
 }
 
 /// The Lease's duration: a holder that has not renewed for longer must not write.
@@ -121,6 +127,7 @@ impl Monitor {
             boots: BTreeMap::new(),
             mounts: BTreeMap::new(),
             lease: None,
+            kmm: kmm::Doings::default(),
         }
     }
 
@@ -146,6 +153,7 @@ impl Monitor {
             "pods" => self.on_pod(write, engine),
             _ => {}
         }
+        self.on_kmm(write, engine);
         self.world.apply(write);
     }
 
@@ -277,6 +285,7 @@ impl Monitor {
             What::Booted { boot_id } => {
                 self.kernels.retain(|(known, _), _| known != node);
                 self.boots.insert(node.to_owned(), boot_id.clone());
+                self.booted(node);
             }
             What::PoweredOff { .. } => {
                 self.mounts.retain(|(on, _), _| on != node);
@@ -289,12 +298,21 @@ impl Monitor {
                 self.loaded_by_order(event.at, node, module, version);
             }
             What::LoadRefused { module, version, loaded, .. } => {
-                self.broken(event.at, "I2", node, format!("loader of {module} {version} met version {loaded} in the kernel"));
+                let told = format!("loader of {module} {version} met version {loaded} in the kernel");
+                match self.rules.modules.get(module).filter(|component| self.is_kmms(component)).cloned() {
+                    Some(component) => self.refused_load(event.at, node, &component, told),
+                    None => self.broken(event.at, "I2", node, told),
+                }
             }
             What::ModuleUnloaded { module, version, pod, forced } => {
                 self.report.modules_unloaded += 1;
                 self.kernels.remove(&(node.to_owned(), module.clone()));
                 self.unloaded_when_empty(event.at, node, module, version, &pod.uid, *forced);
+            }
+            What::ProviderWithoutModule { module, .. }
+                if self.rules.modules.get(module).is_some_and(|component| self.is_kmms(component)) =>
+            {
+                self.driver_without_module();
             }
             What::ProviderWithoutModule { module, version, loaded, .. } => {
                 let loaded = loaded.as_deref().unwrap_or("none");
@@ -303,14 +321,21 @@ impl Monitor {
             // A DaemonSet's pod cannot leave: it is restarted after the plugin.
             What::Disrupted { pod, cause: super::kernel::Cause::MountLost, .. }
                 if self.world.pod(&pod.uid).is_some_and(oracle::is_of_daemon_set) => {}
-            What::Disrupted { .. } => self.report.disruptions += 1,
+            What::ProviderGone { pod, .. } => self.provider_gone(node, pod),
+            What::Disrupted { cause, .. } => {
+                let driver = matches!(cause, super::kernel::Cause::PluginGone | super::kernel::Cause::DriverGone);
+                if !(driver && self.driver_taken_by_others(node)) {
+                    self.report.disruptions += 1;
+                }
+            }
             _ => {}
         }
     }
 
     /// I11: what is loaded is what the record and the loader label say, and somebody asked for it.
     fn loaded_by_order(&mut self, at: Timestamp, node: &str, module: &str, version: &str) {
-        let Some(component) = self.rules.modules.get(module).cloned() else { return };
+        // What KMM loads is what the label says, which nobody else records.
+        let Some(component) = self.rules.modules.get(module).filter(|it| !self.is_kmms(it)).cloned() else { return };
         let Some(record) = self.world.record(node, &component) else {
             return self.broken(at, "I11", node, format!("{module} {version} loaded without a record on the node"));
         };
@@ -334,6 +359,9 @@ impl Monitor {
                 format!("{}/{}", text(pod, "/metadata/namespace").unwrap_or("?"), text(pod, "/metadata/name").unwrap_or("?"))
             })
             .collect();
+        if self.is_kmms(&component) {
+            return self.unloaded_by_kmm(at, node, &component, version, &claimants);
+        }
         if !claimants.is_empty() {
             self.broken(at, "I1", node, format!("{module} {version} unloaded under {}", claimants.join(", ")));
         } else if forced {

@@ -97,6 +97,8 @@ pub(super) struct World {
     /// Versions that a DaemonSet or a spec has named, by component.
     versions: BTreeMap<String, BTreeSet<String>>,
     handoffs: BTreeMap<String, Arc<Value>>,
+    /// KMM's.
+    modules: BTreeMap<String, Arc<Value>>,
 }
 
 impl World {
@@ -111,6 +113,7 @@ impl World {
             "persistentvolumeclaims" => put(&mut self.volume_claims, (namespace, name), object, gone),
             "persistentvolumes" => put(&mut self.volumes, name, object, gone),
             "nodehandoffs" => put(&mut self.handoffs, format!("{namespace}/{name}"), object, gone),
+            "modules" => put(&mut self.modules, format!("{namespace}/{name}"), object, gone),
             "nodecomponents" => {
                 let key = format!("{namespace}/{name}");
                 if let Some(version) = text(object, "/spec/version") {
@@ -174,6 +177,31 @@ impl World {
 
     pub(super) fn created(&self, uid: &str) -> Option<Timestamp> {
         self.bound.get(uid).copied()
+    }
+
+    pub(super) fn node(&self, name: &str) -> Option<&Value> {
+        self.nodes.get(name).map(|node| &**node)
+    }
+
+    /// Components that follow a Module of KMM's, by the Module's `namespace/name`.
+    pub(super) fn kmm_components(&self) -> Vec<String> {
+        let follows = |(key, component): (&String, &Arc<Value>)| {
+            let module = text(component, "/spec/kernelModule/kmmModule/name")?;
+            Some(format!("{}/{module}", key.split('/').next().unwrap_or_default()))
+        };
+        self.components.iter().filter_map(follows).collect()
+    }
+
+    pub(super) fn is_kmms(&self, component: &str) -> bool {
+        match self.components.get(component) {
+            Some(component) => text(component, "/spec/kernelModule/kmmModule/name").is_some(),
+            None => self.modules.contains_key(component),
+        }
+    }
+
+    /// The version that a Module has now.
+    pub(super) fn kmm_version(&self, module: &str) -> Option<&str> {
+        self.modules.get(module).and_then(super::kmm::version)
     }
 
     pub(super) fn components(&self) -> Vec<String> {
