@@ -270,22 +270,21 @@ pub fn observe<'a>(
     BudgetView { record, selected, unhealthy, wanted: sum.filter(|_| !unowned) }
 }
 
-/// Budgets with room for at most one disruption that hold pods on both sides: two nodes whose drains would wait for each other.
-/// Run them one after the other.
-pub fn contended(one: &[&PodRecord], other: &[&PodRecord], budgets: &Budgets) -> Vec<ObjectKey> {
-    let tight = |pods: &[&PodRecord]| -> Vec<ObjectKey> {
-        let mut keys: Vec<_> = pods
-            .iter()
-            .flat_map(|pod| of(pod, budgets))
-            .filter(|budget| budget.record.disruptions_allowed <= 1)
-            .map(|budget| budget.record.key.clone())
-            .collect();
-        keys.sort();
-        keys.dedup();
-        keys
-    };
-    let other = tight(other);
-    tight(one).into_iter().filter(|key| other.binary_search(key).is_ok()).collect()
+/// Budgets with room for at most one disruption, and how many of these pods each holds.
+pub fn tight<'p>(pods: impl Iterator<Item = &'p PodRecord>, budgets: &Budgets) -> BTreeMap<ObjectKey, usize> {
+    let mut tight = BTreeMap::new();
+    let of = pods.flat_map(|pod| of(pod, budgets)).filter(|budget| budget.record.disruptions_allowed <= 1);
+    of.for_each(|budget| *tight.entry(budget.record.key.clone()).or_default() += 1);
+    tight
+}
+
+/// Tight budgets over which two nodes that drain at the same time may wait for each other for ever, since what has left finds no place while
+/// both are closed: two of them, one for each to be spent by; or one that holds more than one pod of a node.
+pub fn contended(one: &BTreeMap<ObjectKey, usize>, other: &BTreeMap<ObjectKey, usize>) -> Vec<ObjectKey> {
+    let both = one.iter().filter_map(|(key, own)| Some((key, *own, *other.get(key)?)));
+    let shared: Vec<(&ObjectKey, bool)> = both.map(|(key, own, others)| (key, own.max(others) > 1)).collect();
+    let mutual = shared.len() > 1 || shared.iter().any(|(_, several)| *several);
+    if mutual { shared.into_iter().map(|(key, _)| key.clone()).collect() } else { Vec::new() }
 }
 
 #[cfg(test)]

@@ -31,6 +31,14 @@ pub(super) struct Seen {
     /// The server asked to be left alone until then; meant for all drains.
     pub throttled: Option<Timestamp>,
     pub usage: Usage,
+    pub draining: Vec<Draining>,
+}
+
+/// A node that was admitted and whose pods have not all left, with those budgets of theirs that have room for at most one disruption.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Draining {
+    pub node: NodeName,
+    pub tight: BTreeMap<ObjectKey, usize>,
 }
 
 impl Seen {

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 pub use super::decisions::{Decisions, NodeDecision};
 use super::{
     action::Subject,
-    again::{self, Budgets, Seen},
+    again::{self, Budgets, Draining, Seen},
     answers, attempt,
     budget::Usage,
     component, ending,
@@ -24,11 +24,12 @@ use super::{
     verdict::{Blocker, Verdict},
 };
 use crate::{
-    api::{ComponentKey, NodeName, Phase, Version, keys::Slot},
+    api::{ComponentKey, NodeName, ObjectKey, Phase, Version, keys::Slot},
+    drain::budget::{contended, tight},
     fleet::{
         event::Kind as Watched,
         sorted::Sorted,
-        view::{FleetView, NodeView, Occupancy, WatchHealth, WatchState},
+        view::{Claimant, ClaimantClass, FleetView, NodeView, Occupancy, WatchHealth, WatchState},
     },
 };
 
@@ -83,18 +84,19 @@ pub fn decide_fleet(
         Some(seen) if same_slots && !counted => seen.usage.clone(),
         _ => scene.usage(&nodes),
     };
+    let draining = scene.draining();
     let (queue, others) = match before.zip(budgets.as_ref()).zip(again.as_ref()) {
         Some(((seen, budgets), again)) => {
             let changed = Changed {
                 everything: seen.garbage() != scene.garbage()
                     || counted && scene.stopped(&tallies) != scene.stopped(&previous.tallies),
-                counts: usage != seen.usage || counted && pace(&tallies) != pace(&previous.tallies),
+                counts: usage != seen.usage || draining != seen.draining || counted && pace(&tallies) != pace(&previous.tallies),
                 room: (seen.slots().len() < INSTALLS_AT_ONCE) != (slots.len() < INSTALLS_AT_ONCE),
                 budgets: !budgets.is_empty(),
             };
-            scene.queue_again(&previous, &nodes, again, &usage, &tallies, budgets, changed)
+            scene.queue_again(&previous, &nodes, again, &usage, &tallies, budgets, &draining, changed)
         }
-        None => scene.queue(&previous, &nodes, &usage, &tallies),
+        None => scene.queue(&previous, &nodes, &usage, &tallies, &draining),
     };
     if !others.is_empty() {
         let before = nodes.clone();
@@ -128,6 +130,7 @@ pub fn decide_fleet(
             context: context.clone(),
             throttled: observed.throttled(view.now),
             usage,
+            draining,
             stale: [stale, stale_csi, stale_kmm],
         })),
     }
@@ -318,6 +321,24 @@ impl<'a> Scene<'a> {
         Usage::new(slots, |slot| !is_install(slot), closed)
     }
 
+    /// Budgets with room for at most one disruption, of the pods that have to leave.
+    fn tight(&self, occupancy: &Occupancy) -> BTreeMap<ObjectKey, usize> {
+        let leave = |claimant: &&Claimant| !matches!(claimant.class, ClaimantClass::DaemonSet { .. } | ClaimantClass::Mirror);
+        tight(occupancy.claimants.iter().filter(leave).map(|claimant| &*claimant.pod), &self.view.budgets)
+    }
+
+    /// Admitted nodes from which pods have still to leave.
+    fn draining(&self) -> Vec<Draining> {
+        let admitted = self.slots.values().filter_map(|slot| {
+            let node = self.view.node(&NodeName::from(slot.node.as_str()))?;
+            let (_, occupancy) = node.components.iter().find(|(key, _)| key.to_string() == slot.component)?;
+            let phase = occupancy.handoff.as_ref()?.status.phase;
+            let tight = self.tight(occupancy);
+            (phase <= Phase::Draining && !tight.is_empty()).then(|| Draining { node: node.name.clone(), tight })
+        });
+        admitted.collect()
+    }
+
     /// A node's candidates: place, component, and whether it is in its queue.
     fn candidates<'n>(&'n self, node: &'n NodeDecision) -> impl Iterator<Item = (Place, usize, bool)> + 'n {
         node.contributions.iter().filter_map(|it| {
@@ -333,9 +354,10 @@ impl<'a> Scene<'a> {
         nodes: &Sorted<Arc<NodeDecision>>,
         usage: &Usage,
         tallies: &BTreeMap<ComponentKey, Tally>,
+        draining: &[Draining],
     ) -> (Arc<Queue>, BTreeSet<NodeName>) {
         let candidates = nodes.iter().flat_map(|node| self.candidates(node)).collect();
-        let queue = self.asking(nodes, usage, tallies, None, |inputs| Queue::of(inputs, candidates, &previous.queue));
+        let queue = self.asking(nodes, usage, tallies, None, draining, |inputs| Queue::of(inputs, candidates, &previous.queue));
         let others = nodes.iter().filter(|node| self.admissions(&node.view, &queue) != node.admissions);
         let others = others.map(|node| node.node.clone()).collect();
         (Arc::new(queue), others)
@@ -351,6 +373,7 @@ impl<'a> Scene<'a> {
         usage: &Usage,
         tallies: &BTreeMap<ComponentKey, Tally>,
         budgets: &Budgets<'_>,
+        draining: &[Draining],
         changed: Changed,
     ) -> (Arc<Queue>, BTreeSet<NodeName>) {
         let of = |nodes: &Sorted<Arc<NodeDecision>>| -> Vec<(Place, usize, bool)> {
@@ -362,7 +385,8 @@ impl<'a> Scene<'a> {
             return (previous.queue.clone(), BTreeSet::new());
         }
         let mut queue = Queue::clone(&previous.queue);
-        let others = self.asking(nodes, usage, tallies, Some(budgets), |inputs| queue.update(inputs, gone, candidates, changed));
+        let others =
+            self.asking(nodes, usage, tallies, Some(budgets), draining, |inputs| queue.update(inputs, gone, candidates, changed));
         (Arc::new(queue), others.into_iter().map(|(node, _)| node).collect())
     }
 
@@ -373,6 +397,7 @@ impl<'a> Scene<'a> {
         usage: &Usage,
         tallies: &BTreeMap<ComponentKey, Tally>,
         budgets: Option<&Budgets<'_>>,
+        draining: &[Draining],
         then: impl FnOnce(&Inputs<'_>) -> T,
     ) -> T {
         let by_place: Vec<Tally> = self.keys.iter().map(|key| tallies.get(*key).cloned().unwrap_or_default()).collect();
@@ -396,6 +421,12 @@ impl<'a> Scene<'a> {
                 })
                 .unwrap_or_default()
         };
+        let contended = |it: &Candidate<'_>| {
+            let own = self.tight(it.node.components.get(it.key)?);
+            let others = draining.iter().filter(|other| other.node != it.node.name);
+            let pairs = others.map(|other| (other.node.clone(), contended(&own, &other.tight)));
+            pairs.into_iter().find(|(_, budgets)| !budgets.is_empty())
+        };
         let concerned =
             |(node, _): &Of| nodes.get(node).is_none_or(|node| budgets.is_none_or(|budgets| budgets.concern(&node.view)));
         then(&Inputs {
@@ -408,6 +439,7 @@ impl<'a> Scene<'a> {
             candidate: &candidate,
             busy: &busy,
             preflight: &preflight,
+            contended: &contended,
             concerned: &concerned,
         })
     }

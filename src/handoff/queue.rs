@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{
-        ComponentKey, NodeName,
+        ComponentKey, NodeName, ObjectKey,
         component::BlockedPolicy,
         keys::{LEASE, Slot},
     },
@@ -81,6 +81,8 @@ pub struct Inputs<'a> {
     /// Active handoffs of other components on the node.
     pub busy: &'a dyn Fn(&Candidate<'_>) -> Option<String>,
     pub preflight: &'a dyn Fn(&Candidate<'_>) -> Refusals,
+    /// A node that is being drained, and the budgets over which the candidate and that one would wait for each other.
+    pub contended: &'a dyn Fn(&Candidate<'_>) -> Option<(NodeName, Vec<ObjectKey>)>,
     /// Budgets of its pods are others now.
     pub concerned: &'a dyn Fn(&Of) -> bool,
 }
@@ -90,7 +92,7 @@ pub struct Inputs<'a> {
 pub struct Changed {
     /// Something that every answer may rest on.
     pub everything: bool,
-    /// Slots, nodes out of service, or sums over the fleet.
+    /// Slots, nodes out of service, what is being drained, or sums over the fleet.
     pub counts: bool,
     /// Whether the Lease has room for one more install.
     pub room: bool,
@@ -549,7 +551,27 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
         let skip = it.component.spec().is_some_and(|spec| spec.rollout.blocked == BlockedPolicy::Skip);
         return if skip || kind != Kind::Ordered { Answer::Passed(refusals) } else { Answer::Holds(refusals) };
     }
-    if has_slot { Answer::Start(slot) } else { Answer::Next(slot) }
+    if has_slot {
+        return Answer::Start(slot);
+    }
+    if kind == Kind::Ordered {
+        rests.counts = true;
+        if let Some((other, budgets)) = (inputs.contended)(it) {
+            return Answer::Holds(vec![after(inputs, &other, &budgets)]);
+        }
+    }
+    Answer::Next(slot)
+}
+
+/// Pods that leave one node of two that are closed find no place before one of them is back, and so free no budget for the other.
+fn after(inputs: &Inputs<'_>, other: &NodeName, budgets: &[ObjectKey]) -> Blocker {
+    let names: Vec<String> = budgets.iter().map(ToString::to_string).collect();
+    let message = format!(
+        "{other} is being drained first: pods of both are under PodDisruptionBudget {} with room for one, and each would wait for the other",
+        names.join(" and ")
+    );
+    let object = budgets.first().map(|key| ObjectRef::new("PodDisruptionBudget", key)).unwrap_or_default();
+    Blocker { kind: BlockerKind::QueuedBehind, object, message, since: inputs.now }
 }
 
 fn behind(inputs: &Inputs<'_>, it: &Candidate<'_>, message: &str) -> Blocker {

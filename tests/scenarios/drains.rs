@@ -2,9 +2,15 @@
 
 use std::time::Duration;
 
-use lockkeeper::sim::{
-    scenarios::{kernel_module as scenario, objects},
-    world::ENGINE,
+use lockkeeper::{
+    api::keys::Role,
+    engine::{EngineOptions, picture::Mode},
+    handoff::verdict::BlockerKind,
+    sim::{
+        actors::{KubeletOptions, Range},
+        scenarios::{kernel_module as scenario, objects},
+        world::{ENGINE, WorldOptions},
+    },
 };
 use serde_json::{Value, json};
 
@@ -256,6 +262,107 @@ fn g13_a_handoff_ends_under_the_policy_it_began_with() {
         stage.spec(json!({"drain": {"cordon": "Never"}})).await;
         stage.hands.delete("/apis/policy/v1/namespaces/ml/poddisruptionbudgets/stuck").await.unwrap();
         stage.until("it is handed over and open", || stage.runs(&node, "2.0")).await;
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+/// Two apps with a pod on each of two nodes that can be nowhere else, and budgets of one.
+async fn entangled(stage: &Stage) {
+    for app in ["a", "b"] {
+        stage.apply(&[objects::budget("ml", app, "maxUnavailable", json!(1))]).await;
+        for node in &stage.nodes {
+            let mut template = objects::template(app, Some((scenario::RESOURCE, 1)), 2);
+            template["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+            template["metadata"]["labels"]["on"] = json!(node);
+            let mut object = objects::deployment("ml", app, 1, template);
+            object.body["metadata"]["name"] = json!(format!("{app}-{node}"));
+            object.body["spec"]["selector"] = json!({"matchLabels": {"app": app, "on": node}});
+            stage.apply(&[object]).await;
+        }
+        stage.until("they run", || running(stage, app) == stage.nodes.len()).await;
+    }
+}
+
+#[test]
+fn g12_drains_that_would_wait_for_each_other_are_done_one_after_the_other() {
+    play(|| async {
+        let options = WorldOptions { max_closed: 2, kubelets: KubeletOptions::quick(), ..WorldOptions::new(12) };
+        let stage = Stage::with(options, 2).installed().await;
+        entangled(&stage).await;
+        let options = EngineOptions { cluster_max_unavailable: 2, ..EngineOptions::default() };
+        let engine = stage.engine_with(ENGINE, Mode::Engine, options);
+        stage.spec(json!({"rollout": {"maxUnavailable": 2, "canary": 0, "soak": "0s"}})).await;
+        stage.release().await;
+        stage.ask(&stage.nodes).await;
+        let words = ["is being drained first", "ml/a and ml/b", "each would wait for the other"];
+        let (first, second) = (&stage.nodes[0], &stage.nodes[1]);
+        stage.waits(&engine, scenario::NAME, second, BlockerKind::QueuedBehind, &words).await;
+        assert!(stage.is_open(second), "two nodes are closed that wait for each other");
+        // As soon as the first has let its pods go, the second may follow.
+        let has_pods = |node: &str| ["a", "b"].iter().any(|app| pods_of(&stage, app).iter().any(|pod| node_of(pod) == *node));
+        stage
+            .until("both are done", || {
+                let closed = !stage.is_open(first) && !stage.is_open(second);
+                assert!(!(closed && has_pods(first) && has_pods(second)), "two nodes are closed that wait for each other");
+                stage.runs(first, "2.0") && stage.runs(second, "2.0")
+            })
+            .await;
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g12_nodes_whose_pods_do_not_stand_in_each_others_way_go_together() {
+    play(|| async {
+        let mut options = WorldOptions { max_closed: 2, kubelets: KubeletOptions::quick(), ..WorldOptions::new(13) };
+        // Slow enough that two are under way together.
+        options.kubelets.stop = Range::millis(5000, 5001);
+        let stage = Stage::with(options, 2).installed().await;
+        stage.apply(&[claimants("roomy", 2), objects::budget("ml", "roomy", "maxUnavailable", json!(1))]).await;
+        stage.until("they run", || running(&stage, "roomy") == 2).await;
+        let options = EngineOptions { cluster_max_unavailable: 2, ..EngineOptions::default() };
+        let engine = stage.engine_with(ENGINE, Mode::Engine, options);
+        stage.spec(json!({"rollout": {"maxUnavailable": 2, "canary": 0, "soak": "0s"}})).await;
+        stage.release().await;
+        stage.ask(&stage.nodes).await;
+        stage.until("both are closed", || stage.nodes.iter().all(|node| !stage.is_open(node))).await;
+        stage.until("both are done", || stage.nodes.iter().all(|node| stage.runs(node, "2.0"))).await;
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn g16_a_plugin_that_stays_on_a_closed_node_leaves_before_the_unload_and_the_unload_is_tried_again() {
+    play(|| async {
+        let stage = Stage::new(16, 1).installed().await;
+        let node = stage.nodes[0].clone();
+        // Two that do not mind a cordon and hold a device: one goes by the ready label alone, of the other nobody knows.
+        let ready = Role::Ready.key(&scenario::key());
+        let mut exporter = objects::template("exporter", Some((scenario::RESOURCE, 1)), 2);
+        exporter["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+        let mut stray = objects::template("stray", None, 2);
+        stray["metadata"]["annotations"] =
+            json!({"sim.lockkeeper.dev/behaviour": "claimant", "sim.lockkeeper.dev/module": scenario::MODULE});
+        stray["metadata"]["name"] = json!("stray");
+        stray["spec"]["nodeName"] = json!(node);
+        stage.apply(&[objects::daemon_set_where_label("ml", "exporter", &ready, exporter), objects::pod("ml", stray)]).await;
+        stage.until("both run", || running(&stage, "exporter") == 1 && running(&stage, "stray") == 1).await;
+        stage.world.hands("admin").cordon(&node, true).await.unwrap();
+        let (engine, trace) = (stage.engine(), Trace::of(&stage));
+        stage.release().await;
+        stage.ask(&stage.nodes).await;
+        stage.names(&node, "UnloadFailed", &node, &["module gpu is in use by ml/stray"]).await;
+        assert!(running(&stage, "exporter") == 0 && stage.label(&node, "plugin").is_none(), "it was unloaded under its plugin");
+        assert_eq!((stage.phase(&node).as_str(), stage.loaded(&node).as_deref()), ("Unloading", Some("1.0")));
+        stage.hands.delete("/api/v1/namespaces/ml/pods/stray").await.unwrap();
+        stage.until("a later try succeeds", || stage.is_done(&node, "2.0")).await;
+        trace.in_order(&["ready gpu.gpu-01 1.0 -", "plugin gpu.gpu-01 1.0 -", "loader gpu.gpu-01 1.0 -", "unload gpu-01"]);
+        assert!(trace.all("unload ").len() > 1, "{:?}", trace.all("unload "));
+        stage.until("the exporter is back", || running(&stage, "exporter") == 1).await;
+        assert!(!stage.is_open(&node), "an administrator's cordon stays");
         stage.clean();
         engine.stop().await;
     });

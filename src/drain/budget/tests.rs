@@ -176,11 +176,21 @@ fn a_budget_is_seen_with_its_pods_and_the_replicas_of_their_owners() {
 }
 
 #[test]
-fn g12_drains_that_share_a_tight_budget_are_found() {
+fn g12_drains_that_would_wait_for_each_other_are_found() {
     let budgets = budgets([budget("shop/a", 1, 2, 2), budget("shop/b", 1, 2, 2), budget("shop/roomy", 1, 9, 9)]);
-    let (a0, b0, a1, b1) = (pod("shop/a-0"), pod("shop/b-0"), pod("shop/a-1"), pod("shop/b-1"));
-    let (roomy0, roomy1) = (pod("shop/roomy-0"), pod("shop/roomy-1"));
-    assert_eq!(contended(&[&a0, &b0, &roomy0], &[&a1, &b1, &roomy1], &budgets), [key("shop/a"), key("shop/b")]);
-    assert!(contended(&[&a0], &[&b1], &budgets).is_empty());
-    assert!(contended(&[&roomy0], &[&roomy1], &budgets).is_empty());
+    let of = |names: &[&str]| {
+        let pods: Vec<PodRecord> = names.iter().map(|name| pod(name)).collect();
+        tight(pods.iter(), &budgets)
+    };
+    let found = |one: &[&str], other: &[&str]| contended(&of(one), &of(other));
+    let (a, b) = (key("shop/a"), key("shop/b"));
+    assert_eq!(found(&["shop/a-0", "shop/b-0", "shop/roomy-0"], &["shop/a-1", "shop/b-1", "shop/roomy-1"]), [a.clone(), b]);
+    assert_eq!(
+        found(&["shop/a-0", "shop/a-1"], &["shop/a-2"]),
+        [a],
+        "what leaves the first finds no place, nor does the second go on"
+    );
+    assert!(found(&["shop/a-0"], &["shop/a-1"]).is_empty(), "one waits for the other, and that one for nobody");
+    assert!(found(&["shop/a-0"], &["shop/b-1"]).is_empty());
+    assert!(found(&["shop/roomy-0", "shop/roomy-2"], &["shop/roomy-1"]).is_empty());
 }
