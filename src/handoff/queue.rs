@@ -68,6 +68,9 @@ impl Place {
 /// What refuses a candidate, and when time alone may change that.
 pub type Refusals = (Vec<Blocker>, Option<Timestamp>);
 
+/// A node that drains, and the budgets over which both would wait for each other.
+pub type Contended = (NodeName, Vec<ObjectKey>);
+
 /// What the queue looks at beside the candidates.
 pub struct Inputs<'a> {
     pub now: Timestamp,
@@ -82,7 +85,7 @@ pub struct Inputs<'a> {
     pub busy: &'a dyn Fn(&Candidate<'_>) -> Option<String>,
     pub preflight: &'a dyn Fn(&Candidate<'_>) -> Refusals,
     /// A node that is being drained, and the budgets over which the candidate and that one would wait for each other.
-    pub contended: &'a dyn Fn(&Candidate<'_>) -> Option<(NodeName, Vec<ObjectKey>)>,
+    pub contended: &'a dyn Fn(&Candidate<'_>) -> Option<Contended>,
     /// Budgets of its pods are others now.
     pub concerned: &'a dyn Fn(&Of) -> bool,
 }
