@@ -80,7 +80,7 @@ fn refused(picture: &Picture) -> Vec<String> {
 
 /// Only some components need it; one that is there does, and its first list is under way.
 fn is_asked_for(watch: &WatchHealth) -> bool {
-    watch.state == WatchState::Syncing && Kind::OF_CSI.iter().any(|kind| *kind.resource() == *watch.resource)
+    watch.state == WatchState::Syncing && Kind::ALL.iter().any(|kind| kind.is_asked_for() && *kind.resource() == *watch.resource)
 }
 
 fn incomplete(picture: Option<&Picture>, limit: Duration, cluster: &str) -> String {

@@ -97,6 +97,10 @@ pub fn target(picture: &Picture, component: &ComponentKey, to: Option<&Version>)
             "which revision of NodeComponent {component} is current is not known: {}",
             view.refusals.join("; ")
         ))),
+        (None, None) if view.kmm.is_some() => Err(Failure::usage(format!(
+            "which version the Module of NodeComponent {component} has is not known: {}",
+            view.refusals.join("; ")
+        ))),
         (None, None) => {
             Err(Failure::usage(format!("NodeComponent {component} does not decode, so it has no version of its own: give --to")))
         }

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use crate::{
     api::{
-        ComponentKey, NodeName, Phase, Uid, Version,
+        ComponentKey, NodeHandoffSpec, NodeName, Phase, Uid, Version,
         component::{ComponentKind, UnloadBy},
-        handoff::{BlockerRecord, HandoffAction, NodeHandoffStatus},
+        handoff::{BY_LABEL, BlockerRecord, HandoffAction, NodeHandoffStatus},
     },
     engine::picture::Picture,
     fleet::{
@@ -17,7 +17,9 @@ use crate::{
     },
     handoff::{
         action::Subject,
-        ending, phases, tally,
+        ending,
+        observed::ready_plugin,
+        phases, tally,
         verdict::{Verdict, Wait},
     },
 };
@@ -164,9 +166,10 @@ impl<'a> Facts<'a> {
     /// What the component's nodes are to run: `spec.version`, or the current revision of a nodeplugin.
     pub fn aim(&self) -> Option<&'a str> {
         let component = self.component?;
-        match &component.csi {
-            Some(csi) => csi.current.as_ref().map(Version::as_str),
-            None => Some(component.spec()?.version.as_str()),
+        match (&component.csi, &component.kmm) {
+            (Some(csi), _) => csi.current.as_ref().map(Version::as_str),
+            (None, Some(kmm)) => kmm.module.as_ref()?.version.as_deref(),
+            (None, None) => Some(component.spec()?.version.as_str()),
         }
     }
 
@@ -174,6 +177,9 @@ impl<'a> Facts<'a> {
     pub fn version(&self) -> Option<&'a Version> {
         if let Some(csi) = &self.occupancy.csi {
             return csi.revision.as_ref();
+        }
+        if let Some(kmm) = &self.occupancy.kmm {
+            return kmm.version.as_ref();
         }
         let labels = &self.occupancy.labels;
         labels
@@ -188,13 +194,25 @@ impl<'a> Facts<'a> {
     pub fn target(&self) -> Option<&'a str> {
         let handoff = self.handoff().filter(|handoff| handoff.status.phase != Phase::Done);
         match handoff.and_then(|handoff| handoff.spec.as_ref().ok()) {
-            Some(spec) if spec.version.is_none() && self.occupancy.csi.is_some() => self.aim(),
+            Some(spec) if spec.version.is_none() && self.follows_aim(spec) => self.aim(),
             Some(spec) => spec.version.as_deref(),
             None => self.aim().filter(|aim| !self.is_current(aim)),
         }
     }
 
+    /// No version asks for what is current.
+    fn follows_aim(&self, spec: &NodeHandoffSpec) -> bool {
+        self.occupancy.csi.is_some() || self.occupancy.kmm.is_some() && spec.requested_by != BY_LABEL
+    }
+
     pub fn is_current(&self, aim: &str) -> bool {
+        if let Some(kmm) = &self.occupancy.kmm {
+            let here = kmm.here.as_ref();
+            let plugin = self.component.and_then(|it| it.kmm.as_ref()).and_then(|kmm| kmm.module.as_ref());
+            let needed = plugin.is_some_and(|module| module.plugin || module.dra);
+            return here.and_then(|here| here.loaded.as_deref()) == Some(aim)
+                && (!needed || ready_plugin(self.occupancy).is_some());
+        }
         if let Some(csi) = &self.occupancy.csi {
             return csi.revision.as_ref().is_some_and(|revision| revision.as_str() == aim) && csi.ready_pod().is_some();
         }
@@ -263,15 +281,17 @@ impl<'a> Facts<'a> {
 
     /// Phases of this component's kind, in order, without Queued and the ends.
     pub fn phases(&self) -> &'static [Phase] {
-        use ComponentKind::{CsiNodePlugin, KernelModule};
-        static STRIPS: LazyLock<[Vec<Phase>; 3]> = LazyLock::new(|| {
-            [(KernelModule, false), (KernelModule, true), (CsiNodePlugin, false)].map(|(kind, reboot)| {
+        use ComponentKind::{CsiNodePlugin, KernelModule, KmmModule};
+        static STRIPS: LazyLock<[Vec<Phase>; 4]> = LazyLock::new(|| {
+            [(KernelModule, false), (KernelModule, true), (CsiNodePlugin, false), (KmmModule, false)].map(|(kind, reboot)| {
                 phases::strip(kind, reboot).filter(|phase| !matches!(phase, Phase::Queued | Phase::Done)).collect()
             })
         });
         let spec = self.component.and_then(ComponentView::spec);
-        if spec.is_some_and(|spec| spec.kind() == CsiNodePlugin) {
-            return STRIPS.get(2).map_or(&[], Vec::as_slice);
+        match spec.map(|spec| spec.kind()) {
+            Some(CsiNodePlugin) => return STRIPS.get(2).map_or(&[], Vec::as_slice),
+            Some(KmmModule) => return STRIPS.get(3).map_or(&[], Vec::as_slice),
+            _ => {}
         }
         let reboot = spec.and_then(|spec| spec.kernel_module.as_ref()).is_some_and(|module| module.unload_by == UnloadBy::Reboot);
         STRIPS.get(usize::from(reboot)).map_or(&[], Vec::as_slice)

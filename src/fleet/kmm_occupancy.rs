@@ -98,6 +98,7 @@ impl NodeFacts {
                 here,
                 wanted: nmc.and_then(|nmc| nmc.wanted(&view.key)).cloned(),
                 recorded: nmc.and_then(|nmc| nmc.recorded(&view.key)).cloned(),
+                version: nmc.and_then(|nmc| nmc.recorded(&view.key)?.version.clone()).map(Version::from),
                 config: nmc.map(|nmc| nmc.meta.uid.clone()),
                 workers,
                 image_exists: image.as_ref().zip(view.images.as_ref()).map(|(image, images)| images.exists(image)),

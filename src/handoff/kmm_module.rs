@@ -4,6 +4,7 @@
 mod abort;
 mod asked;
 mod kernel;
+mod planned;
 mod seen;
 mod speaks_against;
 mod waits;
@@ -42,6 +43,7 @@ use jiff::SignedDuration;
 
 pub use asked::{automatic, label_order};
 pub use kernel::is_there;
+pub(super) use planned::{phases, writes};
 pub use seen::KmmSeen;
 pub(super) use speaks_against::{at_rest, disturbance, refusals, runs_target, swap_needed, warnings};
 pub(super) use waits::plugin_not_ready;

@@ -7,7 +7,7 @@ use super::{
     cordon::{self, Cordon},
     csi_node_plugin::Csi,
     facts::Facts,
-    start, unload_pod,
+    kmm_module, start, unload_pod,
 };
 use crate::{
     api::{
@@ -39,6 +39,9 @@ pub fn phases(f: &Facts<'_>) -> Vec<Phase> {
     }
     if let Some(csi) = f.csi() {
         return of_csi(f, csi);
+    }
+    if let Some(kmm) = f.kmm() {
+        return kmm_module::phases(f, kmm);
     }
     let by_label = f.is_by_label();
     let closes =
@@ -127,6 +130,9 @@ pub fn writes(f: &Facts<'_>) -> Vec<Write> {
     }
     if let Some(csi) = f.csi() {
         return writes_of_csi(f, csi);
+    }
+    if let Some(kmm) = f.kmm() {
+        return kmm_module::writes(f, kmm);
     }
     let node = format!("Node {}", f.node.name);
     let mut push = |phase, change: String| all.push(Write { phase, object: node.clone(), change });

@@ -1,4 +1,4 @@
-# A crate of the protocol alone (api, fleet, handoff, drain, and the model check), which builds in a fraction of the time. Sourced by
+# A crate of the protocol alone (api, fleet, handoff, drain, kmm, and the model check), which builds in a fraction of the time. Sourced by
 # `mutants.sh` and `sample.sh`, at the root of the tree. SCRATCH: where it is made and built (default: a folder in the target directory, and
 # that directory). Two of them never share one: cargo would take what was built of the first for the second.
 # shellcheck shell=bash
@@ -13,12 +13,12 @@ small() {
     local part
     rm -rf "$scratch/small"
     mkdir -p "$scratch/small/src" "$scratch/small/tests"
-    for part in api fleet handoff drain; do
+    for part in api fleet handoff drain kmm; do
         cp -a "$root/src/$part" "$scratch/small/src/"
     done
-    cp -a "$root/tests/model" "$scratch/small/tests/"
+    cp -a "$root/tests/model" "$root/tests/kmm" "$scratch/small/tests/"
     cp -a "$root/docs" "$root/Cargo.lock" "$scratch/small/"
-    printf '//! The protocol alone.\npub mod api;\npub mod drain;\npub mod fleet;\npub mod handoff;\n' >"$scratch/small/src/lib.rs"
+    printf '//! The protocol alone.\npub mod api;\npub mod drain;\npub mod fleet;\npub mod handoff;\npub mod kmm;\n' >"$scratch/small/src/lib.rs"
     # Optimised itself, over the dependencies as every other build in this target directory has them.
     awk '
         /^\[/ { skip = ($0 ~ /^\[\[(test|bench|bin)\]\]/) }

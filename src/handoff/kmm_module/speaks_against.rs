@@ -64,14 +64,19 @@ fn labels(f: &Facts<'_>, k: Followed<'_>, all: &mut Vec<Blocker>) {
         all.push(waits::named(f, k, BlockerKind::PreflightRefused, &problem));
     }
     // What an earlier attempt of ours left half-way is taken up; anybody else's is let end.
-    if f.occupancy.labels.mark.is_some() || f.is_by_label() {
+    if f.occupancy.labels.mark.is_some() || cordon::state(f) == Cordon::Ours || f.is_by_label() {
         return;
     }
+    // An unload that fails because pods hold the module ends once they have left, and that is what a handoff does.
     let workers = waits::workers(f, k);
+    let working = workers.iter().any(|blocker| blocker.kind == BlockerKind::WorkerPod);
     let moving = !matches!(k.moves(), Move::Nothing | Move::Stuck);
-    if !workers.is_empty() {
+    if working {
         all.extend(workers);
-    } else if moving && matches!(k.module.state, State::Stopping | State::Starting | State::Unloading | State::Loading) {
+    } else if workers.is_empty()
+        && moving
+        && matches!(k.module.state, State::Stopping | State::Starting | State::Unloading | State::Loading)
+    {
         all.push(waits::kmm_moves(f, k, "end what it has begun on this node").0);
     }
 }
