@@ -151,6 +151,14 @@ fn claimants(f: &Facts<'_>, all: &mut Vec<Blocker>) {
         Outlook::Never(blocker) => Some(blocker),
         _ => None,
     }));
+    // KMM has no label that goes before the unload.
+    for blocker in all.iter_mut().filter(|it| f.component.kmm.is_some() && it.kind == BlockerKind::DaemonSetClaimant) {
+        blocker.message = format!(
+            "uses the device, and its DaemonSet would bring it straight back: no label of KMM's goes before the unload. Let its pod template select a \
+             label of your own, and take that off {} before",
+            f.node.name
+        );
+    }
 }
 
 fn daemon_sets(view: &VersionView) -> [(DaemonSetRole, Option<&DaemonSetRecord>); 2] {

@@ -55,7 +55,8 @@ pub fn label_order(f: &Facts<'_>, k: Followed<'_>) -> Option<LabelOrder> {
     };
     match handoff.status.phase {
         Phase::Queued if by_label => order.filter(|_| desired != asked.as_ref()),
-        Phase::Queued => order.filter(|_| !explained && desired != asked.as_ref()),
+        // What a person has asked for stays asked for, whatever KMM is doing meanwhile.
+        Phase::Queued => None,
         _ if by_label && asked.as_ref() == desired && run.is_none_or(|run| run.target == spec.version) => None,
         _ => order.filter(|_| !explained),
     }
