@@ -78,8 +78,11 @@ pub fn risk(csi: &CsiView, source: &CsiSource, kernel: &str, attached: bool) -> 
     if let Some((key, value)) = named {
         return Risk::Attribute { key: key.as_str().into(), value: value.as_str().into() };
     }
+    if csi.holder {
+        return Risk::Holder;
+    }
     let template = csi.set.as_ref().map(|set| &set.template);
-    if csi.driver_type().is_some() && template.is_some_and(|template| !template.host_network) {
+    if csi.held_by.is_none() && csi.driver_type().is_some() && template.is_some_and(|template| !template.host_network) {
         return Risk::PodNetwork;
     }
     let attribute = |key: &str| source.attributes.get(key).map(|value| &**value);
@@ -209,6 +212,7 @@ pub fn sentence(name: &str, claim: Option<&ObjectKey>, risk: &Risk, stale: bool)
         Risk::Nbd { attached: false } => "mounter rbd-nbd, not attached: nothing heals it".to_owned(),
         Risk::MayBeNbd => "tryOtherMounters: it may be rbd-nbd, which the API does not tell".to_owned(),
         Risk::PodNetwork => "the plugin is not on the host's network: its kernel mounts hang when it goes".to_owned(),
+        Risk::Holder => "the mount is in the network namespace of the holder pod, and hangs when that goes".to_owned(),
         Risk::Attribute { key, value } => format!("volumeAttributes {key}={value}, as the component names it"),
         Risk::UnknownDriver => "the driver is not known, so that any mount of it may die".to_owned(),
         Risk::Kernel => "a kernel mount, which survives; drain is All".to_owned(),

@@ -295,7 +295,8 @@ pub(super) fn conflicts(views: &BTreeMap<ComponentKey, ComponentView>) -> BTreeM
             names.push(("Module", &kmm.key.name));
         }
         if let Some(csi) = &view.csi {
-            names.push(("CSI driver", &csi.plugin.driver));
+            // Kernel mounts hang on the holder and the others on the plugin: each is handed over on its own.
+            names.push((if csi.holder { "holder of CSI driver" } else { "CSI driver" }, &csi.plugin.driver));
         }
         names.sort();
         names.dedup();

@@ -23,6 +23,10 @@ pub struct CsiView {
     pub known: Vec<Version>,
     /// `CSIDriver.spec.attachRequired`; true without such an object.
     pub attach_required: bool,
+    /// Its DaemonSet holds a network namespace for the driver's kernel mounts and serves nothing: Rook's holder pods.
+    pub holder: bool,
+    /// Another DaemonSet is the driver's holder: it is that one's pod that kernel mounts hang on, not the plugin's.
+    pub held_by: Option<ObjectKey>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +42,11 @@ impl CsiView {
             return true;
         }
         revision_of(pod).is_some_and(|hash| self.equal.iter().any(|equal| *equal.as_str() == **hash))
+    }
+
+    /// The name of a holder DaemonSet of this kind of driver begins so.
+    fn holder_prefix(&self) -> Option<String> {
+        self.driver_type().map(|kind| format!("csi-{kind}{HOLDER}"))
     }
 
     /// What the driver is, for the rules that are built in: by `--type`, or the end of its name (Rook puts a prefix before it).
@@ -57,6 +66,9 @@ impl CsiView {
 pub fn revision_of(pod: &PodRecord) -> Option<&Str> {
     pod.labels.get(REVISION_HASH).filter(|hash| !hash.is_empty())
 }
+
+/// What the names of holder DaemonSets have in common (Rook 1.9 to 1.15: `csi-cephfsplugin-holder-<cluster>`).
+pub const HOLDER: &str = "plugin-holder";
 
 /// Label of pods and revisions that the DaemonSet controller sets.
 pub const REVISION_HASH: &str = "controller-revision-hash";
@@ -79,6 +91,8 @@ pub fn build<'r>(
         equal: Vec::new(),
         known: Vec::new(),
         attach_required: driver.is_none_or(|driver| driver.attach_required),
+        holder: false,
+        held_by: None,
     };
     let set = match find(component, plugin, sets) {
         Ok(set) => set,
@@ -89,6 +103,11 @@ pub fn build<'r>(
     };
     let Some(template) = set.template.as_deref() else { return (view, refusals) };
     view.set = Some(PluginSet { key: set.key.clone(), uid: set.meta.uid.clone(), template: template.clone() });
+    if let Some(prefix) = view.holder_prefix() {
+        view.holder = is_holder(set, &prefix);
+        let other = sets.iter().filter(|_| !view.holder).find(|set| is_holder(set, &prefix));
+        view.held_by = other.map(|set| set.key.clone());
+    }
     if set.meta.deletion.is_some() {
         refusals.push(format!("DaemonSet {} is being deleted: its controller makes no pod any more", set.key));
     }
@@ -126,6 +145,10 @@ pub fn build<'r>(
         )),
     }
     (view, refusals)
+}
+
+fn is_holder(set: &DaemonSetRecord, prefix: &str) -> bool {
+    set.key.name.starts_with(prefix) && set.template.as_ref().is_some_and(|template| !template.registers)
 }
 
 /// The DaemonSet that is named, or the only one that registers the driver.

@@ -351,6 +351,8 @@ pub enum Risk {
     MayBeNbd,
     /// The plugin is not on the host's network: kernel mounts made in its network namespace hang when it goes.
     PodNetwork,
+    /// The component is a holder: every mount of the driver lives in the network namespace of its pod, and hangs when that goes.
+    Holder,
     /// A volume attribute that the component names.
     Attribute { key: Str, value: Str },
     /// A driver that lockkeeper does not know.

@@ -167,6 +167,22 @@ fn version_of(component: &ComponentView, op: &Op) -> Option<Version> {
     }
 }
 
+fn stale_mounts(tally: &Tally) -> String {
+    let stale = &tally.stale;
+    if stale.pods == 0 {
+        return "no pod is known to have lost its mount".to_owned();
+    }
+    let names: Vec<String> = stale.first.iter().map(ToString::to_string).collect();
+    let more = stale.pods.saturating_sub(names.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!(
+        "{} pods lost their mounts with the plugin process that served them: {}{more}. Delete them (a restarted container keeps a dead \
+         mount); `lockkeeper status` lists all",
+        stale.pods,
+        names.join(", ")
+    )
+}
+
 /// Counts and conditions as they should be written.
 pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeComponentStatus {
     let old = &component.record.status;
@@ -224,6 +240,10 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
         ),
         condition("Anomaly", anomalous, yes_no(anomalous, "NeedsRepair", "None"), yes_no(anomalies.is_empty(), "none", "").to_owned() + &anomalies.join("; ")),
     ];
+    if component.csi.is_some() {
+        let died = tally.stale.pods > 0;
+        conditions.push(condition("StaleMounts", died, yes_no(died, "MountsDied", "None"), stale_mounts(tally)));
+    }
     if component.record.meta.deletion.is_some() {
         conditions.push(condition("Deleting", true, "OutOfServiceNodeByNode", deleting(tally)));
     }

@@ -27,7 +27,7 @@ use crate::{
     fleet::{
         csi::{CsiView, revision_of},
         records::PodRecord,
-        view::{Attached, Claimant, CsiOccupancy},
+        view::{Attached, Claimant, CsiOccupancy, VolumeUse},
     },
 };
 
@@ -85,8 +85,8 @@ impl<'a> Csi<'a> {
     }
 
     /// Pods whose mounts have died already.
-    pub fn stale(&self) -> impl Iterator<Item = &'a crate::fleet::view::VolumeUse> {
-        self.here.uses.iter().filter(|it| it.stale)
+    pub fn stale(&self) -> impl Iterator<Item = &'a VolumeUse> {
+        self.here.stale()
     }
 }
 
@@ -569,6 +569,11 @@ impl CsiOccupancy {
         let containers = pod.extra.as_ref().map(|extra| &extra.containers[..]).unwrap_or_default();
         let whole = containers.iter().filter(|it| !it.init).all(|it| it.ready);
         (other.is_none() && self.registered && pod.meta.deletion.is_none() && pod.ready.is_true() && whole).then_some(pod)
+    }
+
+    /// Uses whose mounts died with the process that served them. While a node is being handed over some are expected.
+    pub fn stale(&self) -> impl Iterator<Item = &VolumeUse> {
+        self.uses.iter().filter(|it| it.stale)
     }
 
     /// Since when the process that serves the mounts runs.

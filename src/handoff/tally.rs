@@ -1,5 +1,7 @@
 //! What one component on one node adds to the fleet's counts: small, comparable, made once per changed node.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::{
@@ -11,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{
-        Phase, Version,
+        ObjectKey, Phase, Version,
         handoff::{BY_INSTALL, BY_LABEL},
     },
     fleet::view::Occupancy,
@@ -72,6 +74,8 @@ pub struct Contribution {
     pub closed: bool,
     /// A Module of KMM is being lost there, or is lost, and nobody hands the node over: the problem's name.
     pub disturbed: Option<&'static str>,
+    /// Pods on it whose mounts died with the nodeplugin's process.
+    pub stale: Vec<ObjectKey>,
     /// Cordoned by others, or not Ready.
     pub foreign: bool,
     /// When its last handoff ended, unless that was of a label or an install.
@@ -137,6 +141,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         unknown: matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|it| matches!(it.kind, BlockerKind::UnknownVersion | BlockerKind::LabelGarbage | BlockerKind::Anomaly))),
         closed: cordon == Cordon::Ours || super::csi_node_plugin::is_unplanned(f) || disturbed.is_some(),
         disturbed,
+        stale: stale(f),
         foreign: matches!(cordon, Cordon::Foreign { .. }) || f.record().is_some_and(|record| !record.ready.is_true()),
         ended: match (phase, by) {
             (_, BY_LABEL | BY_INSTALL) => None,
@@ -228,6 +233,35 @@ pub struct Tally {
     pub last_end: Option<Timestamp>,
     /// Nodes on which KMM is losing the module, or has lost it, by the problem's name.
     pub disturbed: std::collections::BTreeMap<&'static str, u32>,
+    pub stale: Stale,
+}
+
+/// Pods whose mounts died with the nodeplugin's process.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Stale {
+    pub pods: usize,
+    /// The first of them by name.
+    pub first: BTreeSet<ObjectKey>,
+}
+
+impl Stale {
+    /// So many are named.
+    pub const NAMED: usize = 10;
+
+    fn merge<'a>(&mut self, pods: usize, first: impl IntoIterator<Item = &'a ObjectKey>) {
+        self.pods += pods;
+        self.first.extend(first.into_iter().cloned());
+        while self.first.len() > Self::NAMED {
+            self.first.pop_last();
+        }
+    }
+}
+
+fn stale(f: &Facts<'_>) -> Vec<ObjectKey> {
+    let mut pods: Vec<ObjectKey> = f.csi().into_iter().flat_map(|csi| csi.here.stale()).map(|it| it.pod.key.clone()).collect();
+    pods.sort();
+    pods.dedup();
+    pods
 }
 
 impl Tally {
@@ -256,6 +290,7 @@ impl Tally {
         if let Some(kind) = it.disturbed {
             *self.disturbed.entry(kind).or_default() += 1;
         }
+        self.stale.merge(it.stale.len(), &it.stale);
     }
 
     /// The counts of other nodes.
@@ -277,6 +312,7 @@ impl Tally {
         for (kind, nodes) in &other.disturbed {
             *self.disturbed.entry(kind).or_default() += nodes;
         }
+        self.stale.merge(other.stale.pods, &other.stale.first);
     }
 
     fn runs(&mut self, version: &Version, nodes: u32) {

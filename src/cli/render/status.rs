@@ -28,6 +28,9 @@ pub struct Report {
     pub engine: Engine,
     pub components: Vec<Component>,
     pub nodes: Vec<Node>,
+    /// Pods that hold a dead mount, whoever restarted the process that served it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stale_mounts: Vec<StaleMount>,
     /// What is wrong or missing, as sentences.
     pub notes: Vec<String>,
     /// Absent: the cluster has no KMM, or it was not asked for.
@@ -118,6 +121,18 @@ pub struct Blocker {
     pub since: Option<String>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StaleMount {
+    /// `namespace/name`.
+    pub pod: String,
+    pub node: String,
+    pub component: String,
+    /// PersistentVolume; of an inline volume its name in the pod.
+    pub volume: String,
+    /// The command that brings the mount back: the pod's owner makes another one.
+    pub repair: String,
+}
+
 /// Of all components, or of one.
 pub fn report(picture: &Picture, only: Option<&ComponentKey>) -> Report {
     let fleet = &picture.fleet;
@@ -145,9 +160,27 @@ pub fn report(picture: &Picture, only: Option<&ComponentKey>) -> Report {
         },
         components: components(picture, &rows, only),
         nodes: nodes.collect(),
+        stale_mounts: stale_mounts(fleet, only),
         notes: notes(picture, only),
         kmm: None,
     }
+}
+
+fn stale_mounts(fleet: &FleetView, only: Option<&ComponentKey>) -> Vec<StaleMount> {
+    let csi = fleet.components.iter().filter(|(key, view)| view.csi.is_some() && only.is_none_or(|only| only == *key));
+    let mut all = Vec::new();
+    for (component, _) in csi {
+        for (node, occupancy) in fleet.occupancies(component) {
+            all.extend(occupancy.csi.iter().flat_map(|csi| csi.stale()).map(|it| StaleMount {
+                pod: it.pod.key.to_string(),
+                node: node.name.to_string(),
+                component: component.to_string(),
+                volume: it.volume.as_ref().unwrap_or(&it.name).to_string(),
+                repair: format!("kubectl -n {} delete pod {}", it.pod.key.namespace, it.pod.key.name),
+            }));
+        }
+    }
+    all
 }
 
 fn components(picture: &Picture, rows: &Rows, only: Option<&ComponentKey>) -> Vec<Component> {
@@ -275,6 +308,13 @@ pub fn table(report: &Report, wide: bool) -> String {
     if !report.nodes.is_empty() {
         text.push('\n');
         text.push_str(&nodes(&report.nodes, wide).to_string());
+    }
+    if !report.stale_mounts.is_empty() {
+        let mut table = Table::new(&["DEAD MOUNT IN", "NODE", "COMPONENT", "VOLUME", "BRING IT BACK WITH"]);
+        for it in &report.stale_mounts {
+            table.row([&it.pod, &it.node, &it.component, &it.volume, &it.repair].map(Clone::clone));
+        }
+        text.push_str(&format!("\n{table}"));
     }
     if !report.notes.is_empty() {
         text.push('\n');

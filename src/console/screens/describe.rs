@@ -14,10 +14,12 @@ use super::super::{
         scroll::{self, Viewport},
     },
 };
+use super::volumes;
 use crate::{
     api::Phase,
     drain::budget,
     fleet::{
+        csi::revision_of,
         records::{ContainerState, PodRecord},
         view::IncomingReason,
     },
@@ -36,8 +38,8 @@ pub fn draw(model: &Model, pen: &mut Pen<'_>, lines: &[Line], view: &mut Viewpor
 }
 
 /// Collects lines of one width.
-struct Page<'a> {
-    model: &'a Model,
+pub(super) struct Page<'a> {
+    pub model: &'a Model,
     width: usize,
     lines: Vec<Line>,
 }
@@ -51,7 +53,7 @@ impl<'a> Page<'a> {
         self.model.style(role)
     }
 
-    fn head(&mut self, text: impl Into<String>) {
+    pub fn head(&mut self, text: impl Into<String>) {
         if !self.lines.is_empty() {
             self.lines.push(Vec::new());
         }
@@ -65,7 +67,7 @@ impl<'a> Page<'a> {
     }
 
     /// Wrapped text, indented.
-    fn text(&mut self, role: Role, text: &str) {
+    pub fn text(&mut self, role: Role, text: &str) {
         let (style, indent) = (self.style(role), self.indent());
         for part in format::wrap(&format::clean(text), self.width.saturating_sub(indent + 1)) {
             self.lines.push(vec![Span::new(format!("{:indent$}{part}", ""), style)]);
@@ -73,7 +75,7 @@ impl<'a> Page<'a> {
     }
 
     /// `name   value`, the value wrapped beside the name.
-    fn pair(&mut self, name: &str, role: Role, value: &str) {
+    pub fn pair(&mut self, name: &str, role: Role, value: &str) {
         let (muted, style, indent) = (self.style(Role::Muted), self.style(role), self.indent());
         let wide = if self.width < 50 { 9 } else { 11 };
         let room = self.width.saturating_sub(wide + indent + 2);
@@ -114,7 +116,9 @@ pub fn brief(model: &Model, width: usize) -> Vec<Line> {
     let mut page = Page::new(model, width);
     now(&mut page, &facts);
     claimants(&mut page, &facts);
-    labels(&mut page, &facts);
+    if !volumes::section(&mut page, &facts) {
+        labels(&mut page, &facts);
+    }
     page.lines
 }
 
@@ -135,7 +139,9 @@ pub fn story(model: &Model, facts: &Facts<'_>, width: usize) -> Vec<Line> {
 /// Labels, pods of the component, the node, the handoff.
 pub fn facts(model: &Model, facts: &Facts<'_>, width: usize) -> Vec<Line> {
     let mut page = Page::new(model, width);
-    labels(&mut page, facts);
+    if !volumes::section(&mut page, facts) {
+        labels(&mut page, facts);
+    }
     pods(&mut page, facts);
     node(&mut page, facts);
     handoff(&mut page, facts);
@@ -314,8 +320,8 @@ fn pods(page: &mut Page<'_>, facts: &Facts<'_>) {
     }
 }
 
-fn pod_line(pod: &PodRecord) -> String {
-    let version = pod.labels.get(crate::api::keys::VERSION).map_or("?", |version| version);
+pub(super) fn pod_line(pod: &PodRecord) -> String {
+    let version = pod.labels.get(crate::api::keys::VERSION).or_else(|| revision_of(pod)).map_or("?", |version| version);
     let ready = if pod.ready.is_true() { "ready" } else { "not ready" };
     let leaving = if pod.meta.deletion.is_some() { ", leaving" } else { "" };
     let mut line = format!("{} {version}: {:?}, {ready}{leaving}", pod.key.name, pod.phase);

@@ -4,6 +4,7 @@ pub mod describe;
 pub mod fleet;
 pub mod log;
 pub mod node;
+mod volumes;
 
 use super::{
     command::{Command, Scope},

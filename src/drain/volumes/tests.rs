@@ -30,6 +30,8 @@ fn csi(driver: &str) -> CsiView {
         equal: Vec::new(),
         known: Vec::new(),
         attach_required: true,
+        holder: false,
+        held_by: None,
     }
 }
 
@@ -82,6 +84,18 @@ fn the_templates_flags_and_network_count_and_so_does_the_policy_for_other_driver
     assert_eq!(risk(&forced, &source(CEPHFS, &[("mounter", "fuse")]), "4.4.0", false), Risk::Fuse);
     let pod_network = with(&|template| template.host_network = false);
     assert_eq!(risk(&pod_network, &source(CEPHFS, &[]), NEW, false), Risk::PodNetwork);
+    // Where a holder keeps the network namespace, kernel mounts hang on that one's pod, and every mount does.
+    let held = |change: &dyn Fn(&mut CsiView)| {
+        let mut csi = with(&|template| template.host_network = false);
+        change(&mut csi);
+        csi
+    };
+    let plugin = held(&|csi| csi.held_by = Some(key("ns/csi-cephfsplugin-holder-main")));
+    assert_eq!(risk(&plugin, &source(CEPHFS, &[]), NEW, false), Risk::Kernel);
+    assert_eq!(risk(&plugin, &source(CEPHFS, &[("mounter", "fuse")]), NEW, false), Risk::Fuse);
+    let holder = held(&|csi| csi.holder = true);
+    assert_eq!(risk(&holder, &source(CEPHFS, &[]), NEW, false), Risk::Holder);
+    assert_eq!(risk(&holder, &source(CEPHFS, &[("mounter", "fuse")]), NEW, false), Risk::Holder);
     // The name says nothing, the flag does.
     let renamed = with(&|template| template.driver_type = Some("rbd".into()));
     assert_eq!(risk(&renamed, &source(CEPHFS, &[("mounter", "fuse")]), NEW, false), Risk::Kernel);

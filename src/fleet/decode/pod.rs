@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{NodeName, keys},
-    fleet::{event::Record, records::*},
+    fleet::{csi::HOLDER, event::Record, records::*},
     kmm::keys as kmm,
 };
 
@@ -211,7 +211,10 @@ impl Slim for Pod {
             let sandboxed = status.conditions.iter().find(|it| &*it.kind == "PodReadyToStartContainers" && &*it.status == "True");
             extra.mounted = sandboxed.and_then(RawCondition::since).or(extra.start_time);
         }
-        if ours || registers || of_kmm {
+        let owner = raw.metadata.owner(context);
+        // It serves mounts though it registers nothing.
+        let holds = owner.as_ref().is_some_and(|owner| owner.is_daemon_set() && owner.name.contains(HOLDER));
+        if ours || registers || of_kmm || holds {
             extra.containers = containers(status.init_container_statuses, true, context);
             extra.containers.extend(containers(status.container_statuses, false, context));
         }
@@ -228,7 +231,7 @@ impl Slim for Pod {
         };
         let record = PodRecord {
             node: (!spec.node_name.is_empty()).then(|| NodeName::from(context.text(&spec.node_name))),
-            owner: raw.metadata.owner(context),
+            owner,
             ready: Ready { heartbeat: None, ..ready(&status.conditions) },
             priority: spec.priority.unwrap_or(0),
             extra: (extra != PodExtra::default()).then(|| Box::new(extra)),

@@ -451,3 +451,64 @@ fn a_remount_moves_every_user_once_and_replaces_nothing() {
     enters(anew, Phase::Detaching);
     enters(remount(Phase::Detaching), Phase::Verifying);
 }
+
+#[test]
+fn pods_with_dead_mounts_are_named_in_the_components_status_and_in_status() {
+    let container = crate::fleet::records::ContainerRecord {
+        name: "csi-cephfsplugin".into(),
+        init: false,
+        ready: true,
+        restarts: 1,
+        last_exit: None,
+        state: crate::fleet::records::ContainerState::Running { since: Some(at(-20)) },
+    };
+    let new = plugin_pod("csi-new", "new").created(at(-90)).but(|pod| {
+        pod.extra.get_or_insert_default().containers = vec![container];
+    });
+    let mut fleet = story().with(new).with(app("a")).with(fuse("a"));
+    fleet.gone(crate::fleet::event::Kind::Pod, key("ceph/csi-old"));
+    let view = fleet.project(at(NOW));
+    let context = Context { lease_held: true, epoch: 1, identity: "me".into(), cluster_max_unavailable: 1, read_only: false };
+    let mut observed = Observed::default();
+    observed.observe(&view);
+    let decisions = decide_fleet(&view, &observed, &context, None, &BTreeSet::new());
+    let tally = &decisions.tallies[&crate::api::ComponentKey::new("ceph", "cephfs")];
+    let status = crate::handoff::component::status(&view.components[&key(KEY)], tally, at(NOW));
+    let stale = status.conditions.iter().find(|it| it.kind == "StaleMounts").unwrap();
+    assert_eq!((stale.status.as_str(), tally.stale.pods), ("True", 1));
+    assert!(stale.message.contains("shop/a") && stale.message.contains("Delete them"), "{}", stale.message);
+    // Once the pod is gone nothing is left to say.
+    fleet.gone(crate::fleet::event::Kind::Pod, key("shop/a"));
+    let view = fleet.project(at(NOW + 1));
+    let decisions = decide_fleet(&view, &observed, &context, None, &BTreeSet::new());
+    let tally = &decisions.tallies[&crate::api::ComponentKey::new("ceph", "cephfs")];
+    let status = crate::handoff::component::status(&view.components[&key(KEY)], tally, at(NOW + 1));
+    assert_eq!(status.conditions.iter().find(|it| it.kind == "StaleMounts").unwrap().status, "False");
+}
+
+#[test]
+fn a_holder_is_a_component_of_its_own_beside_the_nodeplugin() {
+    const HOLDER: &str = "ceph/csi-cephfsplugin-holder-main";
+    let holder = nodeplugin(HOLDER, DRIVER, "template-h").template(|it| {
+        (it.host_network, it.registers) = (false, false);
+        it.drivers.clear();
+    });
+    let own = component("ceph/holder").finalizer(FINALIZER).spec(|spec| {
+        spec.version.clear();
+        spec.kernel_module = None;
+        spec.csi_node_plugin = Some(CsiNodePlugin { daemon_set: Some("csi-cephfsplugin-holder-main".into()), ..plugin() });
+    });
+    let mut fleet = story().with(holder).with(own.clone()).with(revision(HOLDER, "h", 1, "template-h"));
+    let view = fleet.project(at(0));
+    for name in [KEY, "ceph/holder"] {
+        assert!(view.components[&key(name)].refusals.is_empty(), "{:?}", view.components[&key(name)].refusals);
+    }
+    let csi = |name: &str| view.components[&key(name)].csi.clone().unwrap();
+    assert_eq!((csi(KEY).holder, csi(KEY).held_by.clone()), (false, Some(key(HOLDER))));
+    assert!(csi("ceph/holder").holder && csi("ceph/holder").held_by.is_none());
+    // It hangs on its pod's replacement like any other.
+    let rolling = nodeplugin(HOLDER, DRIVER, "template-h").template(|it| (it.host_network, it.registers) = (false, false));
+    fleet.put(rolling.but(|it| it.on_delete = false));
+    let view = fleet.project(at(1));
+    assert!(view.components[&key("ceph/holder")].refusals.iter().any(|why| why.contains("Make it OnDelete")));
+}

@@ -96,6 +96,7 @@ fn a_second_look_is_the_same_only_if_every_part_is() {
 fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contribution {
     let mut it = Contribution {
         disturbed: None,
+        stale: Vec::new(),
         component: 0,
         standing,
         returning: None,

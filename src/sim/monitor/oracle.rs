@@ -49,9 +49,9 @@ pub(super) fn version_of(pod: &Value) -> Option<&str> {
     label(pod, keys::VERSION)
 }
 
-/// The CSI driver that a simulated nodeplugin pod serves.
+/// The CSI driver that a simulated nodeplugin pod serves, or holds the network of.
 pub(super) fn serves(pod: &Value) -> Option<&str> {
-    let plugin = annotation(pod, "sim.lockkeeper.dev/behaviour") == Some("csi-node-plugin");
+    let plugin = matches!(annotation(pod, "sim.lockkeeper.dev/behaviour"), Some("csi-node-plugin" | "csi-holder"));
     annotation(pod, "sim.lockkeeper.dev/driver").filter(|_| plugin)
 }
 
@@ -155,6 +155,20 @@ impl World {
 
     /// The pod uses a volume of the driver that is served from the nodeplugin's pod.
     pub(super) fn mount_dies(&self, pod: &Value, driver: &str) -> bool {
+        self.mounts(pod, driver, |source| matches!(text(source, "/volumeAttributes/mounter"), Some("fuse" | "rbd-nbd")))
+    }
+
+    /// The pod has to leave for the component: its mount dies, or all are mounted anew, or all hang on a holder.
+    fn leaves_for(&self, pod: &Value, component: &Value) -> bool {
+        let Some(driver) = text(component, "/spec/csiNodePlugin/driver") else { return false };
+        let set = text(component, "/spec/csiNodePlugin/daemonSet").unwrap_or_default();
+        let all = set.contains("plugin-holder")
+            || text(component, "/spec/csiNodePlugin/remount").is_some()
+            || text(component, "/spec/csiNodePlugin/drain") == Some("All");
+        self.mount_dies(pod, driver) || all && self.mounts(pod, driver, |_| true)
+    }
+
+    fn mounts(&self, pod: &Value, driver: &str, counts: impl Fn(&Value) -> bool) -> bool {
         let namespace = text(pod, "/metadata/namespace").unwrap_or_default();
         let source = |volume: &Value| -> Option<Value> {
             if let Some(inline) = volume.get("csi") {
@@ -165,10 +179,7 @@ impl World {
             self.volumes.get(text(claim, "/spec/volumeName")?)?.pointer("/spec/csi").cloned()
         };
         let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
-        volumes.into_iter().flatten().filter_map(source).any(|source| {
-            text(&source, "/driver") == Some(driver)
-                && matches!(text(&source, "/volumeAttributes/mounter"), Some("fuse" | "rbd-nbd"))
-        })
+        volumes.into_iter().flatten().filter_map(source).any(|source| text(&source, "/driver") == Some(driver) && counts(&source))
     }
 
     pub(super) fn bound_at(&self, pod: &Value) -> Option<Timestamp> {
@@ -262,9 +273,7 @@ impl World {
 
     /// The component whose device this pod claims, if it is not one of the component's own pods.
     pub(super) fn claims(&self, pod: &Value, rules: &Rules) -> Option<String> {
-        let csi = self.components.iter().find(|(_, component)| {
-            text(component, "/spec/csiNodePlugin/driver").is_some_and(|driver| self.mount_dies(pod, driver))
-        });
+        let csi = self.components.iter().find(|(_, component)| self.leaves_for(pod, component));
         if let Some((component, _)) = csi {
             return Some(component.clone());
         }

@@ -1,0 +1,62 @@
+//! Exactly the pods whose mounts would die leave, and a silent upgrade is shown and finished.
+
+use std::time::Duration;
+
+use lockkeeper::sim::scenarios::csi::{self as scenario, CEPHFS, NAMESPACE, RBD};
+
+use super::shop::{Shop, left, text};
+use crate::stage::play;
+
+#[test]
+fn g26_exactly_the_pods_whose_mounts_die_leave_and_daemon_sets_are_restarted() {
+    play(|| async {
+        let shop = Shop::open(1, 3).await;
+        for (plugin, leave) in [(CEPHFS, vec!["fuse-a", "fuse-b", "inline", "logs"]), (RBD, vec!["nbd"])] {
+            // A node with one of those that leave by eviction.
+            let has = |node: &&String| shop.apps(node).values().any(|app| *app == leave[0]);
+            let node = shop.nodes.iter().find(has).expect("somewhere").clone();
+            let before = shop.apps(&node);
+            let here: Vec<&str> = leave.into_iter().filter(|app| before.values().any(|known| known == app)).collect();
+            let old = shop.plugin_pod(plugin, &node).unwrap();
+            shop.release(plugin).await;
+            shop.ask(plugin, &node).await;
+            shop.until("it is done", || shop.phase(plugin, &node) == "Done").await;
+            assert_eq!(left(&before, &shop.apps(&node)), here, "{}", plugin.name);
+            let new = shop.plugin_pod(plugin, &node).unwrap();
+            assert_ne!(text(&old, "/metadata/uid"), text(&new, "/metadata/uid"));
+            assert!(text(&new, "/spec/containers/0/image").ends_with(scenario::NEW));
+            assert!(shop.is_open(&node));
+            // Nobody touched the other nodes.
+            for other in shop.nodes.iter().filter(|other| **other != node) {
+                assert!(text(&shop.plugin_pod(plugin, other).unwrap(), "/spec/containers/0/image").ends_with(scenario::OLD));
+            }
+        }
+        shop.clean();
+    });
+}
+
+#[test]
+fn a_silent_upgrade_is_unplanned_and_a_handoff_finishes_it() {
+    play(|| async {
+        let shop = Shop::open(4, 3).await;
+        let node = shop.nodes[0].clone();
+        shop.release(CEPHFS).await;
+        let old = shop.plugin_pod(CEPHFS, &node).unwrap();
+        let name = format!("{NAMESPACE}/{}", text(&old, "/metadata/name"));
+        // The kubelet evicts the plugin pod: its successor is of the new revision, and mounts died under running pods.
+        shop.world.kubelets.pressure_evict(&node, &name);
+        let subject = lockkeeper::handoff::action::Subject::Occupancy { component: CEPHFS.key(), node: node.as_str().into() };
+        let unplanned = shop.engine.until(|picture| format!("{:?}", picture.verdicts.get(&subject)).contains("UnplannedUpgrade"));
+        tokio::time::timeout(Duration::from_secs(600), unplanned).await.expect("it is shown as unplanned");
+        let disrupted = shop.world.report().disruptions;
+        assert!(disrupted > 0, "that is what OnDelete does not protect from");
+        let before = shop.apps(&node);
+        shop.ask(CEPHFS, &node).await;
+        shop.until("it is done", || shop.phase(CEPHFS, &node) == "Done").await;
+        assert!(left(&before, &shop.apps(&node)).contains(&"fuse-a".to_owned()), "{before:?}");
+        assert!(shop.is_open(&node));
+        let report = shop.world.report_at_rest();
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+        assert_eq!(report.disruptions, disrupted, "nothing more was lost");
+    });
+}
