@@ -77,7 +77,9 @@ pub fn report(
 fn under_way(picture: &Picture, component: &ComponentKey, node: &NodeName) -> Option<String> {
     let facts = Facts::of(picture, component, node)?;
     let handoff = facts.handoff()?;
-    let to = handoff.spec.as_ref().ok().and_then(|spec| spec.version.as_deref()).unwrap_or("out of service");
+    let spec = handoff.spec.as_ref().ok();
+    let without = if spec.is_some_and(|spec| facts.follows_aim(spec)) { "what is current" } else { "out of service" };
+    let to = spec.and_then(|spec| spec.version.as_deref()).unwrap_or(without);
     match handoff.status.phase {
         phase if phase.is_ended() => None,
         Phase::Queued => Some(format!("NodeHandoff {} to {to} is queued already: a new one takes its place", handoff.key)),

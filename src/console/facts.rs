@@ -201,7 +201,7 @@ impl<'a> Facts<'a> {
     }
 
     /// No version asks for what is current.
-    fn follows_aim(&self, spec: &NodeHandoffSpec) -> bool {
+    pub fn follows_aim(&self, spec: &NodeHandoffSpec) -> bool {
         self.occupancy.csi.is_some() || self.occupancy.kmm.is_some() && spec.requested_by != BY_LABEL
     }
 

@@ -121,12 +121,16 @@ fn request(model: &Model, purpose: Purpose) -> Option<Request> {
             let keys: Vec<&RowKey> =
                 if model.marks.is_empty() { model.selected.iter().collect() } else { model.marks.iter().collect() };
             let component = keys.first()?.component.clone();
-            let to = Version::from(model.picture.fleet.components.get(&component)?.spec()?.version.as_str());
+            let view = model.picture.fleet.components.get(&component)?;
+            // What is refused has no aim; the plan says why.
+            let to = view.aim().or_else(|| Some(Version::from(view.spec()?.version.as_str())))?;
             Some(Request { component, nodes: keys.into_iter().map(target).collect(), to })
         }
         Purpose::Retry => {
             let facts = facts?;
-            let to = facts.handoff()?.spec.as_ref().ok()?.version.clone()?;
+            // One that named none aims at what is current.
+            let asked = facts.handoff()?.spec.as_ref().ok()?.version.clone();
+            let to = asked.or_else(|| facts.component?.aim().map(|aim| aim.to_string()))?;
             Some(one(&facts, to))
         }
         Purpose::RollBack => {

@@ -200,6 +200,13 @@ pub fn reason(pod: &PodRecord, found: &Uses, drain: VolumeDrain, ahead: Ahead) -
 
 /// Why a pod must leave, with the rule that made it so: the end of a sentence that begins with its name.
 pub fn sentence(name: &str, claim: Option<&ObjectKey>, risk: &Risk, stale: bool) -> String {
+    let dead = if stale { "lost its mount with the plugin process before; " } else { "" };
+    let all = if risk.dies() { "" } else { "; all leave, by drain: All or to be mounted anew" };
+    format!("{dead}{}{all}", use_of(name, claim, risk))
+}
+
+/// A pod's use of a volume, and what becomes of the mount.
+pub fn use_of(name: &str, claim: Option<&ObjectKey>, risk: &Risk) -> String {
     let of = claim.map(|claim| format!(" (PersistentVolumeClaim {})", claim.name)).unwrap_or_default();
     let why = match risk {
         Risk::Fuse => "mounter fuse: served by a process in the plugin pod".to_owned(),
@@ -215,11 +222,10 @@ pub fn sentence(name: &str, claim: Option<&ObjectKey>, risk: &Risk, stale: bool)
         Risk::Holder => "the mount is in the network namespace of the holder pod, and hangs when that goes".to_owned(),
         Risk::Attribute { key, value } => format!("volumeAttributes {key}={value}, as the component names it"),
         Risk::UnknownDriver => "the driver is not known, so that any mount of it may die".to_owned(),
-        Risk::Kernel => "a kernel mount, which survives; drain is All".to_owned(),
-        Risk::NotNamed => "survives by the component's atRiskAttributes; drain is All".to_owned(),
+        Risk::Kernel => "a kernel mount, which survives".to_owned(),
+        Risk::NotNamed => "survives by the component's atRiskAttributes".to_owned(),
     };
-    let dead = if stale { "lost its mount with the plugin process before; " } else { "" };
-    format!("{dead}uses volume {name}{of}: {why}")
+    format!("uses volume {name}{of}: {why}")
 }
 
 /// Volumes of the driver that are attached to the node or in use there, without those that pods which stay use. Only absence is detached.

@@ -1,5 +1,6 @@
 //! The console as a user meets it, without a terminal.
 
+mod csi;
 mod fixtures;
 mod keys;
 mod look;

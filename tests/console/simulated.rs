@@ -23,10 +23,10 @@ use crate::{
     user::{Look, User},
 };
 
-struct Session {
-    world: Arc<World>,
-    engine: Engine,
-    user: User,
+pub struct Session {
+    pub world: Arc<World>,
+    pub engine: Engine,
+    pub user: User,
     started: Instant,
     read: u64,
 }
@@ -46,14 +46,19 @@ async fn session(size: (u16, u16)) -> Session {
     operator::settled(&hands, Duration::from_secs(300)).await;
     operator::release(&hands).await.unwrap();
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let picture = engine.pictures().borrow().clone();
-    let user = User::with(Scene { picture }, Look { demo: true, ..Look::default() }).sized(size.0, size.1);
-    Session { world, engine, user, started: Instant::now(), read: 0 }
+    Session::of(world, engine, size)
 }
 
 impl Session {
+    /// What the engine shows now, before a person.
+    pub fn of(world: Arc<World>, engine: Engine, size: (u16, u16)) -> Self {
+        let picture = engine.pictures().borrow().clone();
+        let user = User::with(Scene { picture }, Look { demo: true, ..Look::default() }).sized(size.0, size.1);
+        Session { world, engine, user, started: Instant::now(), read: 0 }
+    }
+
     /// Lets simulated time pass until a picture is as wanted.
-    async fn until(&mut self, what: &str, wanted: impl Fn(&Picture) -> bool) {
+    pub async fn until(&mut self, what: &str, wanted: impl Fn(&Picture) -> bool) {
         let mut pictures = self.engine.pictures();
         for _ in 0..6000 {
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -76,7 +81,7 @@ impl Session {
     }
 
     /// Keys, and what the engine answers to what they ask.
-    async fn press(&mut self, keys: &str) {
+    pub async fn press(&mut self, keys: &str) {
         self.user.press(keys);
         for effect in std::mem::take(&mut self.user.effects) {
             if let Effect::Submit(id, intent) = effect {
@@ -86,7 +91,7 @@ impl Session {
         }
     }
 
-    fn shoot(&mut self, name: &str, pictures: &mut BTreeMap<String, String>) {
+    pub fn shoot(&mut self, name: &str, pictures: &mut BTreeMap<String, String>) {
         pictures.insert(format!("{name}.svg"), capture::svg(&self.user.frame()));
         println!("{name}\n{}", self.user.text());
     }
@@ -154,7 +159,11 @@ async fn play() -> BTreeMap<String, String> {
 #[test]
 fn nodes_are_handed_over_by_keyboard() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let shots = runtime.block_on(play());
+    keep(runtime.block_on(play()));
+}
+
+/// Writes or compares pictures, as `SCREENSHOTS` says.
+pub fn keep(shots: BTreeMap<String, String>) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("screenshots");
     let mode = std::env::var("SCREENSHOTS").unwrap_or_default();
     for (name, svg) in shots {

@@ -110,11 +110,17 @@ fn node_lines(model: &Model, at: usize, node: &NodePlan, of: usize, width: usize
     ]];
     for pod in &node.pods {
         let name = format::cut_middle(&pod.name, width / 2, model.glyphs.ellipsis).into_owned();
-        lines.push(vec![
-            Span::new(format!("    {name} "), text),
-            Span::new(format!("{} ", pod.what), model.style(Role::Waiting)),
-            Span::new(format!("({})", pod.why), muted),
-        ]);
+        let short = name.chars().count() + pod.what.chars().count() + pod.why.chars().count() + 8 < width;
+        let mut line =
+            vec![Span::new(format!("    {name} "), text), Span::new(format!("{} ", pod.what), model.style(Role::Waiting))];
+        if short {
+            line.push(Span::new(format!("({})", pod.why), muted));
+        }
+        lines.push(line);
+        // The rule that makes it leave is what a person reads the plan for: it is never cut.
+        for words in if short { Vec::new() } else { format::wrap(&pod.why, width.saturating_sub(8)) } {
+            lines.push(vec![Span::new(format!("      {words}"), muted)]);
+        }
     }
     for budget in &node.budgets {
         lines.push(vec![Span::new("    budget ", muted), Span::new(budget.clone(), text)]);

@@ -383,7 +383,8 @@ fn handoff(page: &mut Page<'_>, facts: &Facts<'_>) {
     match &handoff.spec {
         Err(why) => page.text(Role::Bad, &format!("cannot be read: {why}")),
         Ok(spec) => {
-            page.pair("to", Role::Text, spec.version.as_deref().unwrap_or("out of service"));
+            let without = if facts.follows_aim(spec) { "what is current then" } else { "out of service" };
+            page.pair("to", Role::Text, spec.version.as_deref().unwrap_or(without));
             page.pair("asked by", Role::Muted, if spec.requested_by.is_empty() { "unknown" } else { &spec.requested_by });
             if !spec.reason.is_empty() {
                 page.pair("reason", Role::Muted, &spec.reason);

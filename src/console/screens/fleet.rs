@@ -342,7 +342,7 @@ fn group(model: &Model, key: &ComponentKey, pen: &mut Pen<'_>) {
     let width = pen.width().saturating_sub(1);
     let progress = model.rows.progress().get(key).copied().unwrap_or_default();
     let component = model.picture.fleet.components.get(key);
-    let aim = component.and_then(|component| component.spec()).map(|spec| spec.version.clone());
+    let aim = component.and_then(|component| component.aim());
     let x = pen.name(0, width / 2, &key.to_string(), model.style(Role::Title));
     let on = aim.map_or_else(|| " without a version".to_owned(), |aim| format!(" on {aim} "));
     let x = pen.text(x + 2, 12, &format!("{}/{}", progress.current, progress.total), model.style(Role::Text));
@@ -472,7 +472,9 @@ fn phase_role(facts: &Facts<'_>) -> Role {
 pub fn summary(model: &Model) -> Option<(String, Progress)> {
     let key = model.selected.as_ref().map(|key| &key.component).or_else(|| model.rows.progress().keys().next())?;
     let progress = *model.rows.progress().get(key)?;
-    let aim = model.picture.fleet.components.get(key)?.spec()?.version.clone();
+    let component = model.picture.fleet.components.get(key)?;
+    component.spec()?;
+    let on = component.aim().map(|aim| format!(" on {aim}")).unwrap_or_default();
     let name = format::cut(&key.name, 24, model.glyphs.ellipsis).into_owned();
-    Some((format!("{name} {}/{} on {aim}", progress.current, progress.total), progress))
+    Some((format!("{name} {}/{}{on}", progress.current, progress.total), progress))
 }

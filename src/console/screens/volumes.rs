@@ -15,9 +15,8 @@ pub(super) fn section(page: &mut Page<'_>, facts: &Facts<'_>) -> bool {
     };
     page.head("Nodeplugin");
     page.pair("driver", Role::Text, &view.plugin.driver);
-    let (role, registered) =
-        if here.registered { (Role::Good, "yes, by its CSINode") } else { (Role::Waiting, "no: not in its CSINode") };
-    page.pair("registered", role, registered);
+    let (role, listed) = if here.registered { (Role::Good, "lists it") } else { (Role::Waiting, "does not list it") };
+    page.pair("CSINode", role, listed);
     if let Some(set) = &view.set {
         let held = view.held_by.as_ref().map(|holder| format!(", network of {}", holder.name)).unwrap_or_default();
         let holder = if view.holder { ", a holder" } else { "" };
@@ -78,9 +77,10 @@ fn stays(page: &mut Page<'_>, facts: &Facts<'_>) {
     if stay.is_empty() {
         return;
     }
-    page.head(format!("Other users of its volumes ({})", stay.len()));
+    let other = if stay.len() < uses.len() { "Other users" } else { "Users" };
+    page.head(format!("{other} of its volumes ({})", stay.len()));
     for it in stay {
         page.text(Role::Text, &it.pod.key.to_string());
-        page.text(Role::Muted, &format!("  {}", volumes::sentence(&it.name, it.claim.as_ref(), &it.risk, false)));
+        page.text(Role::Muted, &format!("  {}", volumes::use_of(&it.name, it.claim.as_ref(), &it.risk)));
     }
 }
