@@ -194,9 +194,16 @@ impl<'a> Facts<'a> {
     pub fn target(&self) -> Option<&'a str> {
         let handoff = self.handoff().filter(|handoff| handoff.status.phase != Phase::Done);
         match handoff.and_then(|handoff| handoff.spec.as_ref().ok()) {
-            Some(spec) if spec.version.is_none() && self.follows_aim(spec) => self.aim(),
-            Some(spec) => spec.version.as_deref(),
+            Some(spec) => self.asked_for(spec),
             None => self.aim().filter(|aim| !self.is_current(aim)),
+        }
+    }
+
+    /// The version that a handoff asks for; None: out of service.
+    fn asked_for(&self, spec: &'a NodeHandoffSpec) -> Option<&'a str> {
+        match spec.version.as_deref() {
+            None if self.follows_aim(spec) => self.aim(),
+            version => version,
         }
     }
 

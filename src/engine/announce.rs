@@ -11,7 +11,7 @@ use crate::{
     cluster::events::{Happening, Regarding, Severity},
     fleet::{
         records::HandoffRecord,
-        view::{ClaimReason, ComponentView, FleetView},
+        view::{ClaimReason, ComponentView, FleetView, LOUD},
     },
     handoff::{
         action::{Action, Op, Subject},
@@ -183,6 +183,13 @@ fn component_troubles(out: &mut Vec<Happening>, before: Option<&ComponentView>, 
     for text in after.anomalies.iter().filter(|text| new(|it| &it.anomalies, text)) {
         tell("Anomaly", text);
     }
+    let known = before.map(|before| before.record.status.conditions.clone()).unwrap_or_default();
+    for condition in after.record.status.conditions.iter().filter(|it| LOUD.contains(&it.kind.as_str()) && it.status == "True") {
+        // Counts move; that it has begun, or is another thing now, is told.
+        if !known.iter().any(|it| (&it.kind, &it.status, &it.reason) == (&condition.kind, &condition.status, &condition.reason)) {
+            tell(&condition.reason, &condition.message);
+        }
+    }
     if after.changed_without_version && !before.is_some_and(|before| before.changed_without_version) {
         let version = after.aim().map(|aim| aim.to_string()).unwrap_or_default();
         tell(
@@ -204,6 +211,10 @@ fn marks(kind: BlockerKind) -> Option<&'static [SignedDuration]> {
         | UnloadFailed
         | RebootRequired
         | NodeLeftClosed
+        | KmmStuck
+        | KmmTolerations
+        | WorkerFailed
+        | ModuleUnproven
         | AwaitingChoice
         | UnknownVersion
         | LabelGarbage

@@ -200,6 +200,9 @@ pub struct ComponentView {
     pub kmm: Option<Arc<KmmView>>,
 }
 
+/// Conditions of a NodeComponent that tell of harm under way on nodes which nobody hands over.
+pub const LOUD: [&str; 1] = ["Disturbed"];
+
 impl ComponentView {
     pub fn spec(&self) -> Option<&NodeComponentSpec> {
         self.record.spec.as_ref().ok()
@@ -212,6 +215,12 @@ impl ComponentView {
             (None, Some(kmm)) => kmm.aim(),
             (None, None) => self.spec().filter(|spec| !spec.version.is_empty()).map(|spec| Version::from(spec.version.as_str())),
         }
+    }
+
+    /// What was found over all its nodes and is nobody's to wait for: the conditions that are said loudly, as they stand in its status.
+    pub fn alarms(&self) -> impl Iterator<Item = String> {
+        let loud = self.record.status.conditions.iter().filter(|it| LOUD.contains(&it.kind.as_str()) && it.status == "True");
+        loud.map(|it| format!("{}: {}", it.reason, it.message))
     }
 
     /// A version of a module, or a revision of a nodeplugin.

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     action::{Action, Evidence, Op, Subject},
+    kmm_module,
     observed::Observed,
     patch::whole_seconds,
     tally::Tally,
@@ -18,7 +19,10 @@ use crate::{
         component::{Condition, NodeCounts, VersionCount},
         keys::{self, FINALIZER},
     },
-    fleet::view::{ComponentView, VersionView},
+    fleet::{
+        kmm::KmmView,
+        view::{ComponentView, VersionView},
+    },
 };
 
 /// The status is written at most this often while counts move.
@@ -244,6 +248,10 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
         let died = tally.stale.pods > 0;
         conditions.push(condition("StaleMounts", died, yes_no(died, "MountsDied", "None"), stale_mounts(tally)));
     }
+    if let Some(kmm) = &component.kmm {
+        conditions.push(disturbed(kmm, tally, &condition));
+        conditions.push(exposed(kmm, &condition));
+    }
     if component.record.meta.deletion.is_some() {
         conditions.push(condition("Deleting", true, "OutOfServiceNodeByNode", deleting(tally)));
     }
@@ -263,5 +271,44 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
             .map(|(version, nodes)| VersionCount { version: version.to_string(), nodes: *nodes })
             .collect(),
         conditions,
+    }
+}
+
+/// KMM takes the module, or has taken it, from nodes that nobody hands over: a taint that the Module does not tolerate, an edit of it, a hand.
+fn disturbed(kmm: &KmmView, tally: &Tally, condition: &impl Fn(&str, bool, &str, String) -> Condition) -> Condition {
+    let Some((worst, _)) = tally.disturbed.iter().max_by_key(|(_, nodes)| **nodes) else {
+        return condition("Disturbed", false, "None", "KMM takes the module from no node by itself".to_owned());
+    };
+    let kinds: Vec<String> = tally.disturbed.iter().map(|(kind, nodes)| format!("{kind} on {nodes}")).collect();
+    let nodes: u32 = tally.disturbed.values().sum();
+    let cure = kmm.trap().map(|_| format!(". Let Module {} tolerate it: {}", kmm.key, kmm_module::cure(kmm))).unwrap_or_default();
+    let message = format!(
+        "{nodes} of {} nodes lose the module of {} without a handoff, or have lost it ({}): they count as out of service, and nothing new starts \
+         beyond the budget. lockkeeper status names each node and its repair{cure}",
+        tally.total,
+        kmm.key,
+        kinds.join(", ")
+    );
+    condition("Disturbed", true, worst, message)
+}
+
+/// What would take the module from many nodes at once.
+fn exposed(kmm: &KmmView, condition: &impl Fn(&str, bool, &str, String) -> Condition) -> Condition {
+    match kmm.trap() {
+        None => {
+            condition("Exposed", false, "Tolerates", format!("Module {} tolerates cordon, NotReady and unreachable", kmm.key))
+        }
+        Some(trap) => condition(
+            "Exposed",
+            true,
+            "DoesNotTolerate",
+            format!(
+                "{} on any node makes KMM unload Module {} there under whatever runs, and a node at an older version than the Module's does not get it \
+                 back. To close that: {}",
+                trap.what(),
+                kmm.key,
+                kmm_module::cure(kmm)
+            ),
+        ),
     }
 }

@@ -5,12 +5,12 @@ use super::{
     action::Evidence,
     answers::{act, effect, enter, enter_with, wait},
     attempt::uncordoned,
-    ending, evict,
+    ending,
     facts::Facts,
     in_use,
     interlock::{self, Effect, Order, Rule, Step},
     patch::NodeEdit,
-    shared_phases::{cordon_kept, cordoning, evictions, held, preflight, uncordoning},
+    shared_phases::{cordon_kept, cordoning, detaching, drained, evictions, held, preflight, uncordoning},
     start, unload_pod,
     verdict::{BlockerKind, Verdict},
 };
@@ -53,36 +53,7 @@ fn draining(f: &Facts<'_>) -> Verdict {
             edit.watched(format!("{} is not ready for DaemonSets that use the devices: they leave by themselves", f.node.name))
         );
     }
-    if let Some(verdict) = evictions(f) {
-        return verdict;
-    }
-    let incoming = evict::incoming(f);
-    if !incoming.is_empty() {
-        return wait(f, incoming, None);
-    }
-    if let Some(held_back) = in_use::not_settled(f) {
-        return effect(f, held_back);
-    }
-    let next = if f.occupancy.reserved_claims.is_empty() { Phase::StoppingPlugin } else { Phase::Detaching };
-    let proof = format!("no pod on {} uses {}: a fresh list was empty twice", f.node.name, f.key);
-    enter_with(f, next, Evidence::FreshTwice, &proof, |next| {
-        next.edit(|status| {
-            let accepted = f.observed.evictions().accepted().map(|pod| pod.uid.to_string());
-            let of_this_node: Vec<String> = accepted.filter(|uid| f.observed.has_left(&f.node.name, uid)).collect();
-            status.evicted.extend(of_this_node);
-            status.evicted.dedup();
-        })
-    })
-}
-
-fn detaching(f: &Facts<'_>) -> Verdict {
-    if let Some(verdict) = evictions(f) {
-        return verdict;
-    }
-    if let Some(held_back) = in_use::in_use(f) {
-        return effect(f, held_back);
-    }
-    enter(f, Phase::StoppingPlugin, Evidence::Fresh, "no ResourceClaim of the driver is reserved for a pod of this node")
+    drained(f)
 }
 
 /// Rules 2 and 3, under a desired label that this handoff takes off first.

@@ -13,11 +13,11 @@ use super::{
     action::Evidence,
     answers::{act, effect, enter, enter_with, wait},
     attempt::uncordoned,
-    ending, evict,
+    ending,
     facts::Facts,
     in_use,
     patch::NodeEdit,
-    shared_phases::{cordon_kept, cordoning, evictions, held, preflight, uncordoning},
+    shared_phases::{cordon_kept, cordoning, detaching, drained, evictions, held, preflight, uncordoning},
     start,
     verdict::{Blocker, BlockerKind, ObjectRef, Verdict},
 };
@@ -46,7 +46,7 @@ pub use kernel::is_there;
 pub(super) use planned::{phases, writes};
 pub use seen::KmmSeen;
 pub(super) use speaks_against::{at_rest, disturbance, refusals, runs_target, swap_needed, warnings};
-pub(super) use waits::plugin_not_ready;
+pub(super) use waits::{cure, plugin_not_ready};
 
 /// KMM's next try of a polled wait is woken when it is further away than this.
 const WORTH_WAKING: SignedDuration = SignedDuration::from_secs(2);
@@ -150,7 +150,7 @@ pub(super) fn running(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
     match f.phase() {
         Phase::Preflight => preflight(f),
         Phase::Cordoning => cordoning(f),
-        Phase::Draining => draining(f),
+        Phase::Draining => cordon_kept(f).unwrap_or_else(|| drained(f)),
         Phase::Detaching => detaching(f),
         Phase::StoppingPlugin => stopping_plugin(f, k),
         Phase::Unloading => unloading(f, k),
@@ -161,39 +161,6 @@ pub(super) fn running(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
         Phase::Uncordoning => uncordoning(f),
         phase => ending::fail(f, "Anomaly", format!("{phase} is no phase of a Module of KMM: its status was edited")),
     }
-}
-
-fn draining(f: &Facts<'_>) -> Verdict {
-    if let Some(verdict) = cordon_kept(f).or_else(|| evictions(f)) {
-        return verdict;
-    }
-    let incoming = evict::incoming(f);
-    if !incoming.is_empty() {
-        return wait(f, incoming, None);
-    }
-    if let Some(held_back) = in_use::not_settled(f) {
-        return effect(f, held_back);
-    }
-    let next = if f.occupancy.reserved_claims.is_empty() { Phase::StoppingPlugin } else { Phase::Detaching };
-    let proof = format!("no pod on {} uses {}: a fresh list was empty twice", f.node.name, f.key);
-    enter_with(f, next, Evidence::FreshTwice, &proof, |next| {
-        next.edit(|status| {
-            let accepted = f.observed.evictions().accepted().map(|pod| pod.uid.to_string());
-            let of_this_node: Vec<String> = accepted.filter(|uid| f.observed.has_left(&f.node.name, uid)).collect();
-            status.evicted.extend(of_this_node);
-            status.evicted.dedup();
-        })
-    })
-}
-
-fn detaching(f: &Facts<'_>) -> Verdict {
-    if let Some(verdict) = evictions(f) {
-        return verdict;
-    }
-    if let Some(held_back) = in_use::in_use(f) {
-        return effect(f, held_back);
-    }
-    enter(f, Phase::StoppingPlugin, Evidence::Fresh, "no ResourceClaim of the driver is reserved for a pod of this node")
 }
 
 /// What the running attempt has done to KMM's label.

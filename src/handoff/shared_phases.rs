@@ -2,11 +2,12 @@
 
 use super::{
     action::{Action, Evidence, Op},
-    answers::{act, enter, enter_with, wait},
+    answers::{act, effect, enter, enter_with, wait},
     cordon::{self, Cordon},
     ending, evict,
     evict::Drain,
     facts::Facts,
+    in_use,
     interlock::{self, Effect, Order, Step},
     patch::NodeEdit,
     preflight, start,
@@ -103,6 +104,41 @@ pub(super) fn evictions(f: &Facts<'_>) -> Option<Verdict> {
         Drain::Act(action) => Some(act(*action)),
         Drain::Wait { blockers, recheck } => Some(wait(f, blockers, recheck)),
     }
+}
+
+/// Evictions, until nobody is left or on the way and that is certain: a list that is empty twice.
+pub(super) fn drained(f: &Facts<'_>) -> Verdict {
+    if let Some(verdict) = evictions(f) {
+        return verdict;
+    }
+    let incoming = evict::incoming(f);
+    if !incoming.is_empty() {
+        return wait(f, incoming, None);
+    }
+    if let Some(held_back) = in_use::not_settled(f) {
+        return effect(f, held_back);
+    }
+    let next = if f.occupancy.reserved_claims.is_empty() { Phase::StoppingPlugin } else { Phase::Detaching };
+    let proof = format!("no pod on {} uses {}: a fresh list was empty twice", f.node.name, f.key);
+    enter_with(f, next, Evidence::FreshTwice, &proof, |next| {
+        next.edit(|status| {
+            let accepted = f.observed.evictions().accepted().map(|pod| pod.uid.to_string());
+            let of_this_node: Vec<String> = accepted.filter(|uid| f.observed.has_left(&f.node.name, uid)).collect();
+            status.evicted.extend(of_this_node);
+            status.evicted.dedup();
+        })
+    })
+}
+
+/// Claims must be released before what serves them goes.
+pub(super) fn detaching(f: &Facts<'_>) -> Verdict {
+    if let Some(verdict) = evictions(f) {
+        return verdict;
+    }
+    if let Some(held_back) = in_use::in_use(f) {
+        return effect(f, held_back);
+    }
+    enter(f, Phase::StoppingPlugin, Evidence::Fresh, "no ResourceClaim of the driver is reserved for a pod of this node")
 }
 
 fn reopen_cordoning(f: &Facts<'_>, why: &str) -> Verdict {

@@ -17,7 +17,6 @@ use crate::{
         handoff::{BY_INSTALL, BY_LABEL},
     },
     fleet::view::Occupancy,
-    kmm::Problem,
 };
 
 /// How a handoff came to be, as far as the budget cares.
@@ -112,7 +111,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         Some(_) => Standing::Running,
     };
     let selected = f.occupancy.selected && f.record().is_some();
-    let disturbed = super::kmm_module::disturbance(f).map(Problem::kind);
+    let disturbed = super::kmm_module::disturbance(f);
     let runs = runs.filter(|_| ready);
     let aim = f.component.aim();
     Contribution {

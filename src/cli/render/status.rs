@@ -265,7 +265,9 @@ fn notes(picture: &Picture, only: Option<&ComponentKey>) -> Vec<String> {
             notes.push(format!("NodeComponent {key} does not decode: {why}"));
         }
         notes.extend(component.refusals.iter().map(|why| format!("NodeComponent {key} is refused: {why}")));
-        notes.extend(component.anomalies.iter().map(|why| format!("NodeComponent {key}: {why}")));
+        notes.extend(
+            component.alarms().chain(component.anomalies.iter().cloned()).map(|why| format!("NodeComponent {key}: {why}")),
+        );
         if component.changed_without_version {
             notes.push(format!("NodeComponent {key}: the content of its version changed under the same name and is not rolled out; name a new version"));
         }

@@ -351,7 +351,7 @@ fn group(model: &Model, key: &ComponentKey, pen: &mut Pen<'_>) {
     let wrong = component.and_then(|component| {
         let changed = component.changed_without_version.then(|| "its template changed without a new version".to_owned());
         let refused = component.refusals.first().map(|why| format!("refused: {why}"));
-        refused.or(changed).or_else(|| component.anomalies.first().cloned())
+        refused.or(changed).or_else(|| component.alarms().next()).or_else(|| component.anomalies.first().cloned())
     });
     let paused = component.and_then(|component| component.spec()).is_some_and(|spec| spec.rollout.paused);
     let (role, text) = match wrong {

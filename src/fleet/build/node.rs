@@ -163,6 +163,13 @@ impl NodeBuilder {
         self
     }
 
+    /// The same under another name.
+    pub fn but_name(mut self, name: &str) -> Self {
+        self.record.name = NodeName::from(name);
+        self.record.meta = meta("Node", name);
+        self.label("kubernetes.io/hostname", name)
+    }
+
     pub fn build(self) -> NodeRecord {
         self.record
     }

@@ -126,11 +126,15 @@ fn has_outdated(f: &Facts<'_>, k: Followed<'_>) -> bool {
 }
 
 /// The module is lost or about to be on a node that nobody works on, though its label asks for it: a taint, an edit of the Module, a hand.
-pub(in crate::handoff) fn disturbance<'a>(f: &Facts<'a>) -> Option<&'a Problem> {
+pub(in crate::handoff) fn disturbance(f: &Facts<'_>) -> Option<&'static str> {
     let k = f.kmm()?;
     let idle = f.handoff().is_none_or(|handoff| handoff.status.phase.is_ended() || handoff.status.phase == Phase::Queued);
     if !idle || !f.occupancy.selected || f.desired().is_none() {
         return None;
+    }
+    // KMM is about to take it off, whatever it has done so far.
+    if k.here.taint.is_some() {
+        return Some("KeptOut");
     }
     let lost = |problem: &&Problem| {
         matches!(
@@ -144,7 +148,7 @@ pub(in crate::handoff) fn disturbance<'a>(f: &Facts<'a>) -> Option<&'a Problem> 
                 | Problem::UnloadCrashLoop { .. }
         )
     };
-    k.module.problems.iter().find(lost)
+    k.module.problems.iter().find(lost).map(Problem::kind)
 }
 
 /// A node that nobody works on: what KMM will not put right by itself.

@@ -1,5 +1,6 @@
 //! The decisions of each phase of a followed Module, on fleets made by hand: what is done next, or what is waited for.
 
+mod mass;
 mod phases;
 mod refused;
 mod rows;

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Followed, kernel::Waits};
 use crate::{
     api::{ObjectKey, Version},
-    fleet::records::PodRecord,
+    fleet::{kmm::KmmView, records::PodRecord},
     handoff::{
         facts::Facts,
         in_use,
@@ -219,6 +219,10 @@ pub(in crate::handoff) fn plugin_not_ready(f: &Facts<'_>, k: Followed<'_>) -> Ve
 
 /// The lines that let a cordon and NotReady leave the module alone.
 pub(super) fn tolerate(k: Followed<'_>) -> String {
-    let command = k.view.module.as_ref().map(|module| tolerations::command(module)).unwrap_or_default();
-    format!("add to its spec:\n{}\nor run: {command}", tolerations::LINES)
+    format!("add to its spec:\n{}\nor run: {}", tolerations::LINES, cure(k.view))
+}
+
+/// The command that adds them.
+pub(in crate::handoff) fn cure(view: &KmmView) -> String {
+    view.module.as_ref().map(|module| tolerations::command(module)).unwrap_or_default()
 }

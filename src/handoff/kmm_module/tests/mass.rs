@@ -1,0 +1,89 @@
+//! Many nodes at once: seen, counted against the budget, and said loudly.
+
+use super::*;
+use crate::{
+    api::component::Condition,
+    handoff::{decide::Decisions, tally},
+};
+
+const NAMES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+fn on(name: &str, node: NodeBuilder) -> NodeBuilder {
+    node.but_name(name)
+}
+
+/// Four nodes at 1.0, the Module at 2.0.
+fn four(module: ModuleRecord, change: impl Fn(&str, NodeBuilder) -> NodeBuilder) -> FleetBuilder {
+    let mut fleet = fleet().with(followed(|_| {})).with(module).with(images("2.0", "Exists")).with(lease("me"));
+    for name in NAMES {
+        let config = NmcRecord { node: name.into(), ..config(Some("1.0"), Some(("1.0", "boot-1"))) };
+        let plugin = plugin_pod("1.0").on(name).but(|pod| pod.key = key(&format!("drv/plugin-{name}")));
+        fleet = fleet.with(config).with(change(name, on(name, at_version("1.0")))).with(plugin);
+    }
+    fleet
+}
+
+fn decided(fleet: &mut FleetBuilder) -> (std::sync::Arc<crate::fleet::view::FleetView>, Decisions) {
+    let view = fleet.project(at(NOW));
+    let mut observed = Observed::default();
+    observed.observe(&view);
+    let context = Context { lease_held: true, epoch: 1, identity: "me".into(), cluster_max_unavailable: 1, read_only: false };
+    let decisions = decide_fleet(&view, &observed, &context, None, &BTreeSet::new());
+    (view, decisions)
+}
+
+fn condition(fleet: &mut FleetBuilder, kind: &str) -> Condition {
+    let (view, decisions) = decided(fleet);
+    let component = &view.components[&key(KEY)];
+    let tally: &tally::Tally = &decisions.tallies[&key(KEY)];
+    let status = crate::handoff::component::status(component, tally, at(NOW));
+    status.conditions.into_iter().find(|it| it.kind == kind).expect(kind)
+}
+
+fn intolerant() -> ModuleRecord {
+    ModuleRecord { tolerations: Vec::new(), ..module("2.0") }
+}
+
+fn tainted(name: &str, node: NodeBuilder) -> NodeBuilder {
+    if matches!(name, "n2" | "n3") { node.taint("node.kubernetes.io/not-ready", "NoExecute") } else { node }
+}
+
+#[test]
+fn a_taint_that_the_module_does_not_tolerate_is_counted_on_every_node_that_has_it() {
+    let said = condition(&mut four(intolerant(), tainted), "Disturbed");
+    assert_eq!((said.status.as_str(), said.reason.as_str()), ("True", "KeptOut"));
+    assert!(said.message.contains("2 of 4 nodes") && said.message.contains("kubectl -n drv patch modules"), "{}", said.message);
+    let tolerant = condition(&mut four(module("2.0"), tainted), "Disturbed");
+    assert_eq!(tolerant.status, "False", "{}", tolerant.message);
+    let exposed = condition(&mut four(intolerant(), |_, node| node), "Exposed");
+    assert!(exposed.status == "True" && exposed.message.contains("older version"), "{}", exposed.message);
+    assert_eq!(condition(&mut four(module("2.0"), |_, node| node), "Exposed").status, "False");
+}
+
+#[test]
+fn an_image_changed_under_its_version_is_seen_on_all_nodes() {
+    let mut fleet = four(module("1.0"), |_, node| node);
+    for name in NAMES {
+        let mut config = NmcRecord { node: name.into(), ..config(Some("1.0"), Some(("1.0", "boot-1"))) };
+        config.spec[0].image = "mod:other".into();
+        config.spec[0].config = "another".into();
+        fleet.put(config);
+    }
+    let said = condition(&mut fleet, "Disturbed");
+    assert!(said.reason == "ImageChanged" && said.message.contains("4 of 4"), "{}: {}", said.reason, said.message);
+}
+
+#[test]
+fn nodes_that_lose_their_module_count_against_the_budget() {
+    let ask = |fleet: FleetBuilder| fleet.with(handoff(KEY, "n1").to("2.0"));
+    let subject = Subject::Occupancy { component: key(KEY), node: "n1".into() };
+    let open = followed(|spec| {
+        spec.drain.cordon = crate::api::component::CordonPolicy::Never;
+        spec.rollout.canary = 0;
+    });
+    let (_, decisions) = decided(&mut ask(four(intolerant(), |_, node| node)).with(open.clone()));
+    assert!(matches!(decisions.verdict(&subject), Some(Verdict::Act(_))), "{:?}", decisions.verdict(&subject));
+    let (_, decisions) = decided(&mut ask(four(intolerant(), tainted)).with(open));
+    let said = said(decisions.verdict(&subject).cloned().unwrap());
+    assert!(said.iter().any(|(kind, _)| kind == "BudgetSpent"), "{said:?}");
+}
