@@ -12,6 +12,7 @@ mod duel;
 mod foreign;
 mod ice;
 mod joining;
+mod kmm;
 mod labels;
 mod outage;
 mod pods;
