@@ -8,16 +8,19 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::Notify;
 
 use super::{DemoOptions, chaos, supervisor};
-use crate::sim::{
-    actors::kmm::KmmOptions,
-    kernel::Service,
-    people::{
-        hands::{Hands, No},
-        kmm::{self as people, Order},
-        operator::{self, Outcome},
+use crate::{
+    kmm::keys::WORKER_ACTION,
+    sim::{
+        actors::kmm::KmmOptions,
+        kernel::Service,
+        people::{
+            hands::{Hands, No},
+            kmm::{self as people, Order},
+            operator::{self, Outcome},
+        },
+        scenarios::kmm::{self as scenario, Devices, PARTS, Part},
+        world::{ENGINE, Profile, World, WorldOptions},
     },
-    scenarios::kmm::{self as scenario, Devices, PARTS, Part},
-    world::{ENGINE, Profile, World, WorldOptions},
 };
 
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
@@ -114,6 +117,7 @@ pub async fn upgrade(
     let mut order = nodes.to_vec();
     order.shuffle(&mut ChaCha8Rng::seed_from_u64(options.seed));
     let trouble = trouble(world, nodes, options);
+    let repairs = tokio::spawn(repair(world.clone()));
     let order = Order { version: scenario::NEW, nodes: &order };
     let mut outcome = order.see(hands, PATIENCE, nodes.len()).await;
     let mut counts = Counts::new();
@@ -127,11 +131,28 @@ pub async fn upgrade(
         outcome = order.see(hands, PATIENCE, nodes.len()).await;
         outcome.retried += before;
     }
+    repairs.abort();
     stop.notify_one();
     let lives = engine.await.unwrap_or_default();
     counts.insert("engine restarted".to_owned(), u64::from(lives.saturating_sub(1)));
     outcome.upgraded = outcome.upgraded.min(on(world, options.nodes, scenario::NEW));
     Ok((outcome, counts))
+}
+
+/// Somebody reboots a machine where KMM loads in vain again and again: what a load that was cut off has left in the kernel leaves only so.
+async fn repair(world: Arc<World>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        for pod in world.api.list("pods") {
+            let restarts = pod.pointer("/status/containerStatuses/0/restartCount").and_then(serde_json::Value::as_i64);
+            let loads = pod["metadata"]["labels"].get(WORKER_ACTION).is_some_and(|action| action == "Load");
+            if let (true, Some(3..), Some(node)) = (loads, restarts, pod["spec"]["nodeName"].as_str()) {
+                world.kubelets.reboot(node);
+                tokio::time::sleep(Duration::from_secs(180)).await;
+                break;
+            }
+        }
+    }
 }
 
 type Trouble = tokio::task::JoinHandle<BTreeMap<&'static str, u64>>;
@@ -159,6 +180,35 @@ mod tests {
 
     fn kmm(faults: Profile, nodes: usize, baseline: Option<Baseline>) -> DemoOptions {
         DemoOptions { scenario: Scenario::Kmm, baseline, ..options(1, faults, nodes) }
+    }
+
+    /// `SEEDS=1..9 FAULTS=hostile NODES=4 cargo test --lib kmm_sweep -- --nocapture` tries more.
+    #[test]
+    fn kmm_sweep() {
+        let read = |name: &str| std::env::var(name).ok();
+        let seeds = read("SEEDS").unwrap_or_else(|| "1..3".into());
+        let (from, to) = seeds.split_once("..").unwrap();
+        let profile = match read("FAULTS").as_deref() {
+            Some("hostile") => Profile::Hostile,
+            Some("flaky") => Profile::Flaky,
+            _ => Profile::None,
+        };
+        let nodes = read("NODES").map_or(4, |text| text.parse().unwrap());
+        let mut bad = 0;
+        for seed in from.parse::<u64>().unwrap()..to.parse().unwrap() {
+            let options = DemoOptions { seed, tell: read("STORY").is_some(), ..kmm(profile, nodes, None) };
+            let (summary, findings) = headless::run(&options).unwrap();
+            for line in &findings.story {
+                println!("{line}");
+            }
+            println!("{}", serde_json::to_string(&summary).unwrap());
+            if !summary.is_good() || summary.claimants_evicted == 0 {
+                bad += 1;
+                println!("{:#?}", findings.violations.iter().take(5).collect::<Vec<_>>());
+                println!("{:#?}", findings.unfinished);
+            }
+        }
+        assert_eq!(bad, 0);
     }
 
     #[test]

@@ -7,7 +7,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::sim::apiserver::{ApiServer, Record};
+use crate::{
+    kmm::keys,
+    sim::apiserver::{ApiServer, Record},
+};
 
 /// Collects the lines from now on.
 pub fn collect(api: &ApiServer) -> Arc<Mutex<Vec<String>>> {
@@ -37,6 +40,11 @@ fn telling(resource: &str, object: &Value) -> BTreeMap<String, String> {
             for (key, value) in own("/metadata/labels").chain(own("/metadata/annotations")) {
                 tell(key.trim_start_matches("lockkeeper.dev/"), Some(value));
             }
+            for (key, value) in object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten() {
+                if let Some(parsed) = keys::parse(key) {
+                    tell(&format!("KMM:{:?}.{}", parsed.label, parsed.module.name), Some(value));
+                }
+            }
             tell("unschedulable", object.pointer("/spec/unschedulable"));
             tell("boot", object.pointer("/status/nodeInfo/bootID"));
             let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
@@ -63,6 +71,21 @@ fn telling(resource: &str, object: &Value) -> BTreeMap<String, String> {
             let kinds: Vec<&str> = kinds.into_iter().flatten().filter_map(|blocker| blocker["kind"].as_str()).collect();
             tell("blockers", Some(&Value::from(kinds.join(","))));
         }
+        "nodemodulesconfigs" => {
+            for part in ["spec", "status"] {
+                let entries = object.pointer(&format!("/{part}/modules")).and_then(Value::as_array);
+                let told: Vec<String> = entries
+                    .into_iter()
+                    .flatten()
+                    .map(|entry| {
+                        let of = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+                        format!("{}@{}#{}", of("/name"), of("/version"), of("/bootId"))
+                    })
+                    .collect();
+                tell(part, Some(&Value::from(told.join(","))));
+            }
+        }
+        "modules" => tell("version", object.pointer("/spec/moduleLoader/container/version")),
         "leases" => {
             tell("holder", object.pointer("/spec/holderIdentity"));
             tell("slots", object.pointer("/metadata/annotations/lockkeeper.dev~1slots"));
@@ -70,6 +93,7 @@ fn telling(resource: &str, object: &Value) -> BTreeMap<String, String> {
         _ => {
             tell("node", object.pointer("/spec/nodeName"));
             tell("phase", object.pointer("/status/phase"));
+            tell("restarts", object.pointer("/status/containerStatuses/0/restartCount").filter(|it| it.as_i64() != Some(0)));
             tell("deleted", object.pointer("/metadata/deletionTimestamp"));
         }
     }
@@ -80,10 +104,12 @@ fn line(record: &Record) -> Option<String> {
     let resource = record.stored_as.split('.').next().unwrap_or_default();
     let object = record.new.as_ref().or(record.old.as_ref())?;
     let ours = object.pointer("/metadata/labels/lockkeeper.dev~1component").is_some();
+    let kmms = [keys::WORKER_ACTION, keys::ROLE].iter().any(|key| object["metadata"]["labels"].get(key).is_some());
     let wanted = match resource {
         "nodes" | "nodehandoffs" => true,
         "leases" => record.name == "lockkeeper",
-        "pods" => ours || record.resource.ends_with("/eviction"),
+        "modules" | "nodemodulesconfigs" => true,
+        "pods" => ours || kmms || record.resource.ends_with("/eviction"),
         _ => false,
     };
     if !wanted {

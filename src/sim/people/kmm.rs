@@ -19,6 +19,8 @@ use crate::{
 };
 
 const LOOK: Duration = Duration::from_secs(5);
+/// More than there are places in the queue.
+const BROKEN_FIRST: i32 = 1_000_000;
 
 /// Makes the Modules, and tells KMM by label which version each node shall have.
 ///
@@ -129,6 +131,9 @@ impl Order<'_> {
                     .join(" ")
             });
             outcome.unfinished.push(format!("{name}: {phase}; {} {}", labels.unwrap_or_default(), status.unwrap_or_default()));
+            // Who has lost the module, by whatever hand, comes first: it counts against the budget, and the others wait for it.
+            let broken = node.is_some_and(|node| !node.metadata.labels.contains_key(&Part::of_node(name).driver_ready_key()));
+            let position = if broken { position - BROKEN_FIRST } else { position };
             outcome.retried += usize::from(self.tend(hands, handoff, name, position, current).await);
         }
         Ok(outcome)
@@ -141,6 +146,25 @@ impl Order<'_> {
             return false;
         };
         let phase = handoff.status.phase.as_str();
+        let says = |kind: &str| {
+            let kind = format!("\"kind\":\"{kind}\"");
+            handoff.status.blockers.as_ref().is_some_and(|blockers| blockers.to_string().contains(&kind))
+        };
+        // The label names a version that KMM no longer has, or never had: it is corrected by hand, as the blocker says.
+        if phase == "Queued" && says("UnknownVersion") {
+            return label(hands, Part::of_node(node), node, Some(self.version)).await.is_ok();
+        }
+        // A colleague moved the label, and claimants are in the way of the unload: an attempt that follows a label evicts nobody.
+        if handoff.status.run.as_ref().is_some_and(|run| run.by_label) && says("Claimant") && handoff.spec.action != "Abort" {
+            let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version}, "spec": {"action": "Abort"}});
+            return hands.merge(&Self::path(node), &body).await.is_ok();
+        }
+        if phase == "Queued" && handoff.spec.position.is_none_or(|known| i64::from(position) != known) {
+            let body =
+                json!({"metadata": {"resourceVersion": handoff.metadata.resource_version}, "spec": {"position": position}});
+            let _ = hands.merge(&Self::path(node), &body).await;
+            return false;
+        }
         let deleted = handoff.metadata.deletion_timestamp.is_some();
         if deleted && phase != "Held" {
             return false;

@@ -50,6 +50,7 @@ pub struct HandoffSpec {
     pub node: String,
     pub version: String,
     pub attempt: Option<i64>,
+    pub position: Option<i64>,
     pub action: String,
 }
 

@@ -97,7 +97,7 @@ pub fn pod_status(run: &mut Run, pod: &Pod, host_ip: &str, at: Instant, now: Tim
         .collect();
     let mut status = json!({
         "phase": phase(run), "startTime": time(run.admitted), "hostIP": host_ip, "hostIPs": [{"ip": host_ip}],
-        "qosClass": "BestEffort", "conditions": conditions(run, ready, now), "containerStatuses": containers,
+        "conditions": conditions(run, ready, now), "containerStatuses": containers,
     });
     if !inits.is_empty() {
         status["initContainerStatuses"] = json!(inits);
