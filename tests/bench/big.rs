@@ -118,7 +118,7 @@ fn filled(records: Vec<Record>) -> Fleet {
 }
 
 /// What the engine's loop holds between two thoughts.
-struct Loop {
+pub struct Loop {
     fleet: Fleet,
     observed: Observed,
     context: Context,
@@ -126,7 +126,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(records: Vec<Record>) -> Self {
+    pub fn new(records: Vec<Record>) -> Self {
         let context = Context {
             lease_held: true,
             epoch: 1,
@@ -138,7 +138,7 @@ impl Loop {
     }
 
     /// Projects and decides; the seconds of both.
-    fn think(&mut self, now: i64) -> (Arc<FleetView>, [f64; 2]) {
+    pub fn think(&mut self, now: i64) -> (Arc<FleetView>, [f64; 2]) {
         let began = Instant::now();
         let view = black_box(self.fleet.project(at(now)));
         let projected = began.elapsed();
@@ -149,7 +149,7 @@ impl Loop {
         (view, [projected.as_secs_f64(), (began.elapsed() - projected).as_secs_f64()])
     }
 
-    fn tell(&mut self, version: usize, records: Vec<Record>) {
+    pub fn tell(&mut self, version: usize, records: Vec<Record>) {
         for mut record in records {
             let version = (1_000 + version).to_string().into();
             match &mut record {
@@ -157,6 +157,8 @@ impl Loop {
                 Record::Node(it) => it.meta.resource_version = version,
                 Record::Budget(it) => it.meta.resource_version = version,
                 Record::Handoff(it) => it.meta.resource_version = version,
+                Record::Attachment(it) => it.meta.resource_version = version,
+                Record::CsiNode(it) => it.meta.resource_version = version,
                 _ => {}
             }
             self.fleet.apply(record.kind(), Event::Apply(record));
@@ -280,7 +282,7 @@ fn floor(records: &[Record]) -> [f64; 2] {
     least
 }
 
-fn quantile(times: &[f64], percent: usize) -> f64 {
+pub fn quantile(times: &[f64], percent: usize) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)

@@ -1,9 +1,10 @@
 //! What decoding, keeping and projecting a large fleet costs, each beside its floor in the same run.
-//! `cargo bench --bench fleet [-- decode|memory|project]`. It fails when a budget is missed.
+//! `cargo bench --bench fleet [-- decode|memory|project|volumes]`. It fails when a budget is missed.
 #![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 
 mod big;
 mod pods;
+mod volumes;
 
 use std::{
     hint::black_box,
@@ -44,6 +45,9 @@ fn main() {
     }
     if wants("project") {
         big::project(&mut budget);
+    }
+    if wants("volumes") {
+        volumes::volumes(&mut budget);
     }
     if !missed.is_empty() {
         println!("budgets missed: {}", missed.join(", "));

@@ -7,7 +7,7 @@ use crate::{
     api::{
         component::{Rollout, VolumeDrain},
         duration::Duration,
-        handoff::{CordonRecord, HandoffAction, Run, RunPolicy},
+        handoff::{CordonRecord, Ended, HandoffAction, Run, RunPolicy},
         keys::{DesiredBy, FINALIZER, Mark},
     },
     fleet::{build::*, csi::REVISION_HASH, records::PodPhase},
@@ -391,6 +391,13 @@ fn a_silent_upgrade_is_unplanned_and_a_crash_leaves_stale_mounts() {
         fleet
     };
     waits(replaced(-20, 0), BlockerKind::UnplannedUpgrade, "shop/a");
+    // What a handoff has replaced is no silent upgrade, whatever its process did since; what one to another revision did is no excuse.
+    let done = |target: &str| {
+        let end = Ended { attempt: 1, target: Some(target.into()), phase: Phase::Done, reason: None, at: at(-15).to_string() };
+        handoff(KEY, "n1").to(target).phase(Phase::Done, at(-15)).status(|status| status.history = vec![end])
+    };
+    waits(replaced(-20, 1).with(done("new")), BlockerKind::StaleMount, "shop/a");
+    waits(replaced(-20, 0).with(done("old")), BlockerKind::UnplannedUpgrade, "shop/a");
     // The same pod for longer than there is the revision: it was not replaced, its process was.
     waits(replaced(-90, 1), BlockerKind::StaleMount, "shop/a");
 }
