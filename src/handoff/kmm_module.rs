@@ -210,6 +210,10 @@ fn stopping_plugin(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
         if !against.is_empty() {
             return wait(f, against, None);
         }
+        let loading = waits::loading(f, k);
+        if !loading.is_empty() {
+            return wait(f, loading, waits::look_again(f));
+        }
         let record = leaving(f, k);
         let edit = NodeEdit::new(f).loaded(record.as_ref());
         let action = match target.as_ref().filter(|_| is_short(f, k)) {

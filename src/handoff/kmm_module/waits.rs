@@ -80,6 +80,18 @@ pub(super) fn workers(f: &Facts<'_>, k: Followed<'_>) -> Vec<Blocker> {
     pods.filter_map(|pod| records::PodRecord::of(pod).map(|of| (pod, of))).map(|(pod, of)| worker(f, k, pod, &of)).collect()
 }
 
+/// KMM loads here, or is about to after a reboot. A label that goes meanwhile makes it delete its Load pod and count the module as never
+/// loaded: the kernel may then hold it, and no unload is made (`tests/kmm/recorded.txt`, s44). A load that fails is none.
+pub(super) fn loading(f: &Facts<'_>, k: Followed<'_>) -> Vec<Blocker> {
+    let pods = k.here.workers.iter().filter_map(|pod| records::PodRecord::of(pod).map(|of| (pod, of)));
+    let loads = pods.filter(|(_, of)| of.action() == Some(Action::Load)).map(|(pod, of)| worker(f, k, pod, &of));
+    let loads: Vec<Blocker> = loads.filter(|blocker| blocker.kind == BlockerKind::WorkerPod).collect();
+    let recorded =
+        k.here.recorded.as_ref().filter(|_| k.here.wanted.is_some() && k.here.workers.is_empty() && k.here.taint.is_none());
+    let rebooted = recorded.is_some_and(|entry| f.boot().is_some_and(|boot| entry.boot_id != *boot));
+    if loads.is_empty() && rebooted { vec![kmm_moves(f, k, "load again what the reboot has taken out").0] } else { loads }
+}
+
 fn worker(f: &Facts<'_>, k: Followed<'_>, pod: &PodRecord, of: &records::PodRecord) -> Blocker {
     let action = of.action().unwrap_or(Action::Load);
     let image = match &of.part {

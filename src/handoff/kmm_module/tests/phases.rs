@@ -36,6 +36,23 @@ fn after_a_drain_or_where_somebody_wants_to_stop_between_the_label_goes_first() 
 }
 
 #[test]
+fn a_load_under_way_is_let_end_before_the_label_moves_and_one_that_fails_is_not() {
+    let load = || running(Phase::StoppingPlugin).with(worker("Load").phase(PodPhase::Running));
+    waits_for(load(), BlockerKind::WorkerPod, "Load pod");
+    let rebooted = held(labelled("1.0", "1.0", "1.0").boot("boot-2"), DesiredBy::Kept);
+    let recorded = config(Some("1.0"), Some(("1.0", "boot-1")));
+    waits_for(
+        running(Phase::StoppingPlugin).with(rebooted).with(recorded),
+        BlockerKind::KmmMoves,
+        "what the reboot has taken out",
+    );
+    let failing = worker("Load").phase(PodPhase::Running).waiting("CrashLoopBackOff", "").but(|pod| {
+        pod.extra.get_or_insert_default().containers[0].last_exit = Some(1);
+    });
+    sets_label(running(Phase::StoppingPlugin).with(failing), Some("2.0"));
+}
+
+#[test]
 fn a_user_that_came_late_leaves_before_the_label_does() {
     match acts(running(Phase::StoppingPlugin).with(user("late"))) {
         Op::Evict { pods, .. } => assert_eq!(pods.len(), 1),
