@@ -408,7 +408,7 @@ pub struct NodeComponentStatus {
     pub nodes: NodeCounts,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<VersionCount>,
-    /// `Ready`, `Progressing`, `SpecChangedWithoutVersion`, `Invalid`, `FailureBudgetSpent`, `Anomaly`.
+    /// `Ready`, `Progressing`, `SpecChangedWithoutVersion`, `Invalid`, `FailureBudgetSpent`, `Anomaly`; of a csiNodePlugin `StaleMounts` too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
