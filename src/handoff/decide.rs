@@ -318,7 +318,9 @@ impl<'a> Scene<'a> {
         let closed = nodes.leaves().flat_map(|leaf| &leaf.sum().closed);
         let closed = closed.filter_map(|(at, node)| Some((owner(*at)?, node.as_str())));
         let slots = self.view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
-        Usage::new(slots, |slot| !is_install(slot), closed)
+        let lost = nodes.leaves().flat_map(|leaf| &leaf.sum().lost);
+        let lost = lost.filter_map(|(at, node)| Some((owner(*at)?, node.as_str())));
+        Usage::new(slots, |slot| !is_install(slot), closed).with_lost(lost)
     }
 
     /// Budgets with room for at most one disruption, of the pods that have to leave.

@@ -59,6 +59,8 @@ pub struct NodeSum {
     pub(super) tallies: Vec<Tally>,
     /// Nodes with our cordon, with the component's place.
     pub(super) closed: Vec<(usize, NodeName)>,
+    /// Nodes that have lost their component and that nobody hands over.
+    pub(super) lost: Vec<(usize, NodeName)>,
 }
 
 impl Entry for Arc<NodeDecision> {
@@ -81,6 +83,9 @@ impl Entry for Arc<NodeDecision> {
                 }
                 if let Some(tally) = sum.tallies.get_mut(it.component) {
                     tally.add(it);
+                }
+                if it.disturbed.is_some() {
+                    sum.lost.push((it.component, node.node.clone()));
                 }
                 if it.closed {
                     sum.closed.push((it.component, node.node.clone()));

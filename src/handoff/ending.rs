@@ -95,8 +95,12 @@ pub(super) fn choice_is_due(f: &Facts<'_>) -> bool {
 /// After the unload nothing can be given back silently: Held until a person resumes, rolls back, or leaves.
 pub(super) fn await_choice(f: &Facts<'_>, resume_at: Phase, proof: Option<&str>) -> Verdict {
     let from = f.run().and_then(|run| run.from.as_deref()).unwrap_or("the old version");
+    let first = match f.kind() {
+        ComponentKind::KmmModule => format!("first put {from} and its image back into the Module; then "),
+        _ => String::new(),
+    };
     let message = format!(
-        "aborted after the module was unloaded. Choose: resume (action: Run, or attempt + 1 if it is being deleted), roll back (version: {from}, attempt + 1, action: Run), or leave the node as it is (action: Leave)"
+        "aborted after the module was unloaded. Choose: resume (action: Run, or attempt + 1 if it is being deleted), roll back ({first}version: {from}, attempt + 1, action: Run), or leave the node as it is (action: Leave)"
     );
     let mut next = Transition::new(f);
     if let Some(proof) = proof {

@@ -206,7 +206,15 @@ fn stopping_plugin(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
         if let Some(held_back) = in_use::in_use(f) {
             return effect(f, held_back);
         }
-        let against = waits::stuck(f, k);
+        let mut against = waits::stuck(f, k);
+        // What was found in Preflight may be another thing by now, and after this step there is no way back.
+        against.extend(
+            f.component
+                .refusals
+                .iter()
+                .map(|why| f.blocker(BlockerKind::ComponentRefused, ObjectRef::new("NodeComponent", f.key), why.clone())),
+        );
+        against.extend(waits::not_loadable(f, k));
         if !against.is_empty() {
             return wait(f, against, None);
         }
@@ -367,6 +375,13 @@ fn starting_plugin(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
     if let Some(verdict) = lost_again(f, k) {
         return verdict;
     }
+    if f.occupancy.labels.loaded.is_some() && !f.is_by_label() {
+        let edit = NodeEdit::new(f).loaded(None);
+        return act(edit.fresh(format!(
+            "KMM has on record what is loaded on {}: lockkeeper's own record is not needed any more",
+            f.node.name
+        )));
+    }
     if !k.has_plugin() {
         let proof = format!("Module {} has neither a device plugin nor a DRA driver", k.view.key);
         return enter(f, Phase::Verifying, Evidence::Watched, &proof);
@@ -420,7 +435,7 @@ fn label_edited(f: &Facts<'_>) -> Option<Verdict> {
         phase => phase,
     };
     let run = f.run()?;
-    if !(Phase::StoppingPlugin..=Phase::Verifying).contains(&phase) {
+    if !(Phase::Cordoning..=Phase::Verifying).contains(&phase) {
         return None;
     }
     let (by, target) = (label_by(f), f.target());

@@ -500,7 +500,7 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
     if kind == Kind::Resumed {
         rests.counts = true;
         let spent =
-            inputs.usage.spent(it.component, it.node.name.as_str(), 0, inputs.context.cluster_max_unavailable, inputs.now);
+            inputs.usage.spent(it.component, it.node.name.as_str(), 0, true, inputs.context.cluster_max_unavailable, inputs.now);
         return spent.map_or(Answer::Next(slot), |spent| Answer::Holds(vec![spent]));
     }
     if !record.ready.is_true() {
@@ -508,6 +508,8 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
     }
     // Closed by an earlier attempt: it is out of service already, and trying again is what brings it back.
     let again = it.contribution.closed && has_slot;
+    // What mends a node that has lost its component takes nothing out of service: it waits for no other such node, and for no canary.
+    let mends = it.contribution.disturbed.is_some();
     if kind != Kind::Label && !again {
         let tally = inputs.tallies.get(it.contribution.component);
         let fallback = Tally::default();
@@ -516,7 +518,7 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
         if let Some(blocker) = rollout::stopped(it.component, tally, inputs.now) {
             return Answer::Holds(vec![blocker]);
         }
-        if kind == Kind::Ordered && !has_slot {
+        if kind == Kind::Ordered && !has_slot && !mends {
             rests.held = Some(behind_others);
             if behind_others {
                 return Answer::Holds(vec![behind(inputs, it, "others are before it in the queue")]);
@@ -536,7 +538,7 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
             let max = inputs.context.cluster_max_unavailable;
             // A node that others have closed does not stand in its own way.
             let foreign = tally.foreign.saturating_sub(u32::from(it.contribution.counts_as_foreign()));
-            if let Some(spent) = inputs.usage.spent(it.component, it.node.name.as_str(), foreign, max, inputs.now) {
+            if let Some(spent) = inputs.usage.spent(it.component, it.node.name.as_str(), foreign, mends, max, inputs.now) {
                 return Answer::Holds(vec![spent]);
             }
         }

@@ -84,7 +84,7 @@ pub struct Contribution {
 impl Contribution {
     /// Out of service because of others. A node under way is counted by its slot, and one that we closed by our cordon.
     pub fn counts_as_foreign(&self) -> bool {
-        self.selected && self.foreign && !self.closed && self.standing != Standing::Running
+        self.selected && self.foreign && !self.closed && self.disturbed.is_none() && self.standing != Standing::Running
     }
 }
 
@@ -138,7 +138,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         target: f.target(),
         blocked: is_blocked(verdict),
         unknown: matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|it| matches!(it.kind, BlockerKind::UnknownVersion | BlockerKind::LabelGarbage | BlockerKind::Anomaly))),
-        closed: cordon == Cordon::Ours || super::csi_node_plugin::is_unplanned(f) || disturbed.is_some(),
+        closed: cordon == Cordon::Ours || super::csi_node_plugin::is_unplanned(f),
         disturbed,
         stale: stale(f),
         foreign: matches!(cordon, Cordon::Foreign { .. }) || f.record().is_some_and(|record| !record.ready.is_true()),

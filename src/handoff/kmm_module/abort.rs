@@ -30,12 +30,21 @@ pub(super) fn abort(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
         }
         // KMM keeps the entry as long as its worker label is there, and looks at the version label anew.
         Phase::StoppingPlugin | Phase::Unloading => {
-            let old = f.loader().filter(|loader| k.loaded().as_ref() == Some(*loader) && f.target().as_ref() != Some(*loader))?;
+            let old = f.loader().filter(|loader| k.loaded().as_ref() == Some(*loader) && f.target().as_ref() != Some(*loader));
+            let Some(old) = old else {
+                // Held, nobody would look at the unload's end.
+                return (f.phase() == Phase::Held).then(|| ending::await_choice(f, phase, None));
+            };
             let message =
                 format!("aborted in {phase}; KMM still has {old} loaded on {} and is given its label back", f.node.name);
             let next = Transition::new(f).reason(GIVING_BACK, &message).edit(|status| status.resume_at = None);
             let next = next.copy(Some(old.as_str()), None);
             Some(next.to(Phase::Loading).put(Evidence::Fresh, message))
+        }
+        Phase::Uncordoning if f.phase() == Phase::Held => {
+            let message = format!("stopped by a person after Verifying; {} is opened if its module works", f.node.name);
+            let next = Transition::new(f).reason(ending::ABORTED, &message).end(Phase::Aborted);
+            Some(next.put(Evidence::Fresh, message))
         }
         Phase::Loading | Phase::StartingPlugin | Phase::Verifying => Some(ending::await_choice(f, phase, None)),
         _ => None,

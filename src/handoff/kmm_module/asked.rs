@@ -22,6 +22,8 @@ pub fn label_order(f: &Facts<'_>, k: Followed<'_>) -> Option<LabelOrder> {
     let (labels, desired) = (&f.occupancy.labels, f.desired());
     let moving = matches!(k.module.state, State::Stopping | State::Unloading | State::Starting | State::Loading);
     if !moving
+        // A hand on KMM's own labels: named, and no order.
+        || k.labels().row().stuck()
         || !f.occupancy.selected
         || !labels.garbage.is_empty()
         || !f.component.refusals.is_empty()

@@ -125,30 +125,32 @@ fn has_outdated(f: &Facts<'_>, k: Followed<'_>) -> bool {
     f.record().is_some_and(|node| node.labels.contains_key(&*key))
 }
 
-/// The module is lost or about to be on a node that nobody works on, though its label asks for it: a taint, an edit of the Module, a hand.
+/// The module is lost, or on its way out or in, on a node that nobody works on though its label asks for it: a taint, an edit of the Module, a
+/// hand. The word says what it is.
 pub(in crate::handoff) fn disturbance(f: &Facts<'_>) -> Option<&'static str> {
     let k = f.kmm()?;
     let idle = f.handoff().is_none_or(|handoff| handoff.status.phase.is_ended() || handoff.status.phase == Phase::Queued);
-    if !idle || !f.occupancy.selected || f.desired().is_none() {
+    let wanted = f.desired().is_some() || matches!(k.labels().row().0, 9);
+    if !idle || !f.occupancy.selected || !wanted {
         return None;
     }
     // KMM is about to take it off, whatever it has done so far.
     if k.here.taint.is_some() {
         return Some("KeptOut");
     }
-    let lost = |problem: &&Problem| {
-        matches!(
-            problem,
-            Problem::KeptOut { .. }
-                | Problem::ImageChanged { .. }
-                | Problem::OldVersionLost { .. }
-                | Problem::UnloadNotCancelled { .. }
-                | Problem::UnloadOnSilentNode
-                | Problem::UnloadUnderPlugin { .. }
-                | Problem::UnloadCrashLoop { .. }
-        )
-    };
-    k.module.problems.iter().find(lost).map(Problem::kind)
+    let broken = k.module.problems.iter().find(|problem| problem.weight() == Weight::Broken).map(Problem::kind);
+    match k.module.state {
+        // Nothing has been there yet: a first install takes nothing away.
+        State::Starting | State::Loading | State::Waiting if f.handoff().is_none() && broken.is_none() => None,
+        State::Loaded => broken.filter(|_| !k.works(f)),
+        State::Absent => None,
+        // What a silent node runs is counted as not Ready.
+        State::Unknown => broken,
+        State::Stopping | State::Unloading => broken.or(Some("Unloading")),
+        State::Reloading => broken.or(Some("Reloading")),
+        State::Starting | State::Loading | State::Waiting => broken.or(Some("Loading")),
+        State::Stuck => broken.or(Some("Stuck")),
+    }
 }
 
 /// A node that nobody works on: what KMM will not put right by itself.

@@ -92,7 +92,7 @@ fn entry(version: &str, boot: &str) -> Entry {
         module: module_key(),
         version: Some(version.into()),
         image: format!("mod:{version}").into(),
-        kernel: "6.1.0".into(),
+        kernel: "6.8.0".into(),
         config: format!("config of {version}").into(),
         tolerations: Vec::new(),
         boot_id: BootId::from(boot),

@@ -39,8 +39,13 @@ pub(super) fn stuck(f: &Facts<'_>, k: Followed<'_>) -> Vec<Blocker> {
 /// A problem in KMM's words, with its repair.
 pub(super) fn named(f: &Facts<'_>, k: Followed<'_>, kind: BlockerKind, problem: &Problem) -> Blocker {
     let place = k.place(f);
-    let commands: Vec<String> = problem.repair(&place).into_iter().filter(|line| !line.starts_with('#')).collect();
-    let repair = if commands.is_empty() { String::new() } else { format!(". Repair: {}", commands.join("; ")) };
+    let lines = problem.repair(&place);
+    let alternatives = lines.iter().any(|line| line.starts_with("# or"));
+    let commands: Vec<String> = lines.iter().filter(|line| !line.starts_with('#')).cloned().collect();
+    let repair = match commands.len() {
+        0 => String::new(),
+        _ => format!(". Repair: {}", commands.join(if alternatives { ", or " } else { "; " })),
+    };
     f.on_node(kind, format!("{}: {}{repair}", problem.kind(), problem.text(&place)))
 }
 
@@ -145,7 +150,7 @@ pub(super) fn not_loadable(f: &Facts<'_>, k: Followed<'_>) -> Vec<Blocker> {
         let is = module.version.as_deref().unwrap_or("no version");
         let message = format!(
             "the Module is at {is}, and KMM loads nothing else: {target} comes only once it is in the Module again, with its image (nodes at {is} do not move \
-             by that). Or ask for {is}"
+             by that). Or abort, and ask for {is}"
         );
         all.push(f.blocker(BlockerKind::KmmVersion, k.object(), message));
         return all;

@@ -87,3 +87,22 @@ fn nodes_that_lose_their_module_count_against_the_budget() {
     let said = said(decisions.verdict(&subject).cloned().unwrap());
     assert!(said.iter().any(|(kind, _)| kind == "BudgetSpent"), "{said:?}");
 }
+
+#[test]
+fn a_node_that_has_lost_its_module_is_mended_whatever_others_have_lost() {
+    // Two nodes stuck by a hand on KMM's own labels: each counts for the third, and neither for the other.
+    let stuck = |name: &str, node: NodeBuilder| match name {
+        "n2" | "n3" => labelled("1.0", "1.0", "2.0").but_name(name),
+        _ => node,
+    };
+    let said = condition(&mut four(module("2.0"), stuck), "Disturbed");
+    assert_eq!((said.status.as_str(), said.reason.as_str()), ("True", "StuckLabels"));
+    let asks =
+        |node: &str| four(module("2.0"), stuck).with(handoff(KEY, node).to("2.0")).with(followed(|spec| spec.rollout.canary = 0));
+    let of = |node: &str| Subject::Occupancy { component: key(KEY), node: node.into() };
+    let (_, decisions) = decided(&mut asks("n1"));
+    let waits = super::said(decisions.verdict(&of("n1")).cloned().unwrap());
+    assert!(waits.iter().any(|(kind, text)| kind == "BudgetSpent" && text.contains("(n2, n3)")), "{waits:?}");
+    let (_, decisions) = decided(&mut asks("n2"));
+    assert!(matches!(decisions.verdict(&of("n2")), Some(Verdict::Act(_))), "{:?}", decisions.verdict(&of("n2")));
+}

@@ -53,6 +53,16 @@ fn a_load_under_way_is_let_end_before_the_label_moves_and_one_that_fails_is_not(
 }
 
 #[test]
+fn what_preflight_found_is_looked_at_again_before_the_label_goes() {
+    waits_for(running(Phase::StoppingPlugin).with(module("3.0")), BlockerKind::KmmVersion, "the Module is at 3.0");
+    let unversioned = ModuleRecord { version: None, ..module("2.0") };
+    waits_for(running(Phase::StoppingPlugin).with(unversioned), BlockerKind::ComponentRefused, "has no moduleLoader");
+    // A label that somebody has moved meanwhile ends it before anybody is evicted.
+    let edited = held(labelled("9.9", "1.0", "1.0"), DesiredBy::Kept);
+    enters(running(Phase::Draining).with(edited).with(user("a")), Phase::Failed);
+}
+
+#[test]
 fn a_user_that_came_late_leaves_before_the_label_does() {
     match acts(running(Phase::StoppingPlugin).with(user("late"))) {
         Op::Evict { pods, .. } => assert_eq!(pods.len(), 1),
@@ -245,13 +255,15 @@ fn loaded_is_what_kmm_has_recorded_in_this_boot_and_nothing_else() {
 
 fn loaded(phase: Phase) -> FleetBuilder {
     let node = labelled("2.0", "2.0", "2.0").label(&label(Label::Ready), "").label(&label(Label::VersionReady), "2.0");
-    asked("2.0", "2.0", phase)
-        .with(held(node.loaded(KEY, "2.0"), DesiredBy::Set))
-        .with(config(Some("2.0"), Some(("2.0", "boot-1"))))
+    // Its own record goes once KMM has it down; one that is there all the same goes at the end.
+    let node = if phase == Phase::Uncordoning { node.loaded(KEY, "2.0") } else { node };
+    asked("2.0", "2.0", phase).with(held(node, DesiredBy::Set)).with(config(Some("2.0"), Some(("2.0", "boot-1"))))
 }
 
 #[test]
 fn plugin_devices_and_then_the_label_of_kmm_must_be_back() {
+    let recorded = held(labelled("2.0", "2.0", "2.0").label(&label(Label::Ready), "").loaded(KEY, "2.0"), DesiredBy::Set);
+    assert_eq!(record_of(&acts(loaded(Phase::StartingPlugin).with(recorded))).as_deref(), Some(""));
     waits_for(loaded(Phase::StartingPlugin), BlockerKind::PluginNotReady, "no plugin pod of 2.0");
     waits_for(loaded(Phase::StartingPlugin).with(plugin_pod("2.0").not_ready()), BlockerKind::PluginNotReady, "not Ready");
     enters(loaded(Phase::StartingPlugin).with(plugin_pod("2.0")), Phase::Verifying);
