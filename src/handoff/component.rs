@@ -115,7 +115,7 @@ fn removal(component: &ComponentView, tally: &Tally, now: Timestamp) -> Option<V
         return None;
     }
     if tally.occupied > 0 {
-        let message = deleting(tally);
+        let message = deleting(component, tally);
         let blocker = Blocker { kind: BlockerKind::Claimant, object: ObjectRef::new("NodeComponent", key), message, since: now };
         return Some(Verdict::Wait(Wait {
             phase: Phase::Unloading,
@@ -138,7 +138,14 @@ fn removal(component: &ComponentView, tally: &Tally, now: Timestamp) -> Option<V
     (!left).then(|| Verdict::Act(Box::new(finalizer(component, false, format!("nothing of NodeComponent {key} is left")))))
 }
 
-fn deleting(tally: &Tally) -> String {
+fn deleting(component: &ComponentView, tally: &Tally) -> String {
+    if let Some(kmm) = &component.kmm {
+        return format!(
+            "is being deleted: {} nodes have a handoff that ends first (leave or delete those that have failed). Module {} stays KMM's, and \
+             nothing of it is taken off any node",
+            tally.occupied, kmm.key
+        );
+    }
     format!(
         "is being deleted: {} nodes still carry it and are taken out of service one by one, their claimants evicted within their budgets. rollout.paused stops it before the next node",
         tally.occupied
@@ -253,7 +260,7 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
         conditions.push(exposed(kmm, &condition));
     }
     if component.record.meta.deletion.is_some() {
-        conditions.push(condition("Deleting", true, "OutOfServiceNodeByNode", deleting(tally)));
+        conditions.push(condition("Deleting", true, "OutOfServiceNodeByNode", deleting(component, tally)));
     }
     NodeComponentStatus {
         observed_generation: generation,

@@ -76,7 +76,7 @@ fn canary(
     let done = tally.versions.get(target).copied().unwrap_or(0);
     (done < rollout.canary && done.saturating_add(admitted) >= rollout.canary).then(|| {
         let message = format!(
-            "{done} of {} canary nodes run {target}; the others wait until all of them do, and have soaked",
+            "{done} of {} canary nodes run {target}; the others wait until all of them do, and have soaked. If none is under way, hand one over (lockkeeper handoff), or lower rollout.canary",
             rollout.canary
         );
         blocker(component, BlockerKind::Canary, message, now)

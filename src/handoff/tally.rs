@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::{
@@ -15,8 +17,9 @@ use crate::{
     api::{
         ObjectKey, Phase, Version,
         handoff::{BY_INSTALL, BY_LABEL},
+        keys::FINALIZER,
     },
-    fleet::view::Occupancy,
+    fleet::{records::HandoffRecord, view::Occupancy},
 };
 
 /// How a handoff came to be, as far as the budget cares.
@@ -160,8 +163,9 @@ fn goes_to_the_queue(verdict: &Verdict) -> bool {
 pub fn is_occupied(occupancy: &Occupancy) -> bool {
     let labels = &occupancy.labels;
     if occupancy.kmm.is_some() {
-        // What KMM has there stays KMM's.
-        return labels.mark.is_some() || labels.loaded.is_some();
+        // What KMM has there stays KMM's; a handoff that has touched the node ends first.
+        let touched = |handoff: &Arc<HandoffRecord>| handoff.finalizers.iter().any(|known| &**known == FINALIZER);
+        return labels.mark.is_some() || labels.loaded.is_some() || occupancy.handoff.as_ref().is_some_and(touched);
     }
     [&labels.desired, &labels.loader, &labels.plugin, &labels.ready].into_iter().any(Option::is_some)
         || labels.loaded.is_some()

@@ -106,3 +106,23 @@ fn a_node_that_has_lost_its_module_is_mended_whatever_others_have_lost() {
     let (_, decisions) = decided(&mut asks("n2"));
     assert!(matches!(decisions.verdict(&of("n2")), Some(Verdict::Act(_))), "{:?}", decisions.verdict(&of("n2")));
 }
+
+#[test]
+fn a_deleted_component_waits_for_its_handoff_and_takes_nothing_off() {
+    let deleted = || {
+        let mut record = followed(|_| {}).build();
+        record.meta.deletion = Some(crate::fleet::records::Deletion { at: at(100), grace: 0 });
+        Record::Component(record)
+    };
+    let decide = |fleet: FleetBuilder| {
+        let (_, decisions) = decided(&mut fleet.with(deleted()));
+        decisions.verdict(&Subject::Component(key(KEY))).cloned()
+    };
+    // The mark is off already, and the handoff has not ended yet.
+    let opened = story().with(lease("me").slot("n1", KEY)).with(in_phase(Phase::Uncordoning));
+    let verdict = decide(opened);
+    let goes = |verdict: &Option<Verdict>| matches!(verdict, Some(Verdict::Act(action)) if matches!(action.op, Op::SetComponentFinalizer { present: false, .. }));
+    assert!(!goes(&verdict), "{verdict:?}");
+    let nobody = decide(story().with(lease("me")));
+    assert!(goes(&nobody), "the Module stays as it is: {nobody:?}");
+}
