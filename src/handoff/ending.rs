@@ -57,15 +57,35 @@ pub(super) fn abort(f: &Facts<'_>) -> Option<Verdict> {
         _ if waits => None,
         Phase::Queued | Phase::Preflight | Phase::Cordoning | Phase::Draining | Phase::Detaching => Some(stop(f)),
         Phase::StoppingPlugin if f.phase() == Phase::Held => Some(stop(f)),
-        Phase::StoppingPlugin | Phase::Unloading | Phase::AwaitingReboot => old_loader.map(|loader| {
-            let message = format!("aborted in {phase}; {loader} is still loaded on {} and is put back into service", f.node.name);
-            let next = Transition::new(f).reason(GIVING_BACK, &message).edit(|status| status.resume_at = None);
-            next.copy(Some(loader.as_str()), start::record_text(f)).to(Phase::Loading).put(Evidence::Fresh, message)
-        }),
+        Phase::StoppingPlugin | Phase::Unloading | Phase::AwaitingReboot => match old_loader {
+            Some(loader) => {
+                let message =
+                    format!("aborted in {phase}; {loader} is still loaded on {} and is put back into service", f.node.name);
+                let next = Transition::new(f).reason(GIVING_BACK, &message).edit(|status| status.resume_at = None);
+                let next = next.copy(Some(loader.as_str()), start::record_text(f));
+                Some(next.to(Phase::Loading).put(Evidence::Fresh, message))
+            }
+            None => to_be_asked(f, phase),
+        },
         Phase::Loading | Phase::StartingPlugin | Phase::Verifying => Some(await_choice(f, phase, None)),
+        Phase::Uncordoning if f.phase() == Phase::Held => Some(stop_verified(f)),
         Phase::ReplacingPod | Phase::RestartingUsers => None,
         Phase::Uncordoning | Phase::Held | Phase::Done | Phase::Failed | Phase::Aborted => None,
     }
+}
+
+/// One that is held before a phase that cannot be given back goes through it, and asks then: nothing waits for a pause that who aborts will
+/// not lift.
+pub(super) fn to_be_asked(f: &Facts<'_>, phase: Phase) -> Option<Verdict> {
+    let message = format!("aborted while held before {phase}, which cannot be taken back any more: it ends first");
+    let next = Transition::new(f).edit(|status| (status.reason, status.resume_at) = (None, None));
+    (f.phase() == Phase::Held).then(|| next.to(phase).put(Evidence::Watched, message))
+}
+
+/// Held after the last proof: what is left is to open the node, if its component works still.
+pub(super) fn stop_verified(f: &Facts<'_>) -> Verdict {
+    let message = format!("stopped by a person after Verifying; {} is opened if its module works", f.node.name);
+    Transition::new(f).reason(ABORTED, &message).end(Phase::Aborted).put(Evidence::Fresh, message)
 }
 
 pub(super) fn stop(f: &Facts<'_>) -> Verdict {

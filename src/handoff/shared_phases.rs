@@ -175,7 +175,11 @@ pub(super) fn held(f: &Facts<'_>) -> Verdict {
     let status = f.status();
     let reason = status.and_then(|status| status.reason.as_ref());
     let word = reason.map_or("Hold", |reason| reason.word.as_str());
-    let next = status.and_then(|status| status.resume_at).unwrap_or(Phase::Preflight);
+    let next = match status.and_then(|status| status.resume_at).unwrap_or(Phase::Preflight) {
+        // Much may have become of the node meanwhile: it is opened on what is so now.
+        Phase::Uncordoning if f.target().is_some() => Phase::Verifying,
+        next => next,
+    };
     let action = f.spec().map(|spec| spec.action).unwrap_or_default();
     match (word, action) {
         // A pause that a person turns into a hold is ended by Run like any other.

@@ -41,11 +41,7 @@ pub(super) fn abort(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
             let next = next.copy(Some(old.as_str()), None);
             Some(next.to(Phase::Loading).put(Evidence::Fresh, message))
         }
-        Phase::Uncordoning if f.phase() == Phase::Held => {
-            let message = format!("stopped by a person after Verifying; {} is opened if its module works", f.node.name);
-            let next = Transition::new(f).reason(ending::ABORTED, &message).end(Phase::Aborted);
-            Some(next.put(Evidence::Fresh, message))
-        }
+        Phase::Uncordoning if f.phase() == Phase::Held => Some(ending::stop_verified(f)),
         Phase::Loading | Phase::StartingPlugin | Phase::Verifying => Some(ending::await_choice(f, phase, None)),
         _ => None,
     }

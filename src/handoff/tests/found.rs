@@ -3,7 +3,7 @@
 use super::world::*;
 use crate::{
     api::{Phase, handoff::HandoffAction, keys::Role},
-    fleet::build::key,
+    fleet::build::{component, key},
 };
 
 #[test]
@@ -103,5 +103,68 @@ fn a_label_moved_while_a_deleted_handoff_goes_is_followed_by_the_next_one() {
         world.delete(&key("shop/train-0"));
         world.until("the label is followed", |world| world.runs("n1", "2") && world.lease.slots.is_empty());
         assert!(!world.nodes["n1"].unschedulable);
+    }
+}
+
+/// What was verified before somebody held it says nothing of the node that is opened an hour later.
+#[test]
+fn a_node_held_after_it_was_verified_is_verified_again() {
+    for by_label in [false, true] {
+        let mut world = World::new(&["n1"]);
+        world.claimant("shop/train-0", "n1");
+        world.ask("n1", "2");
+        world.spec("n1", |spec| spec.pause_after = vec![Phase::Verifying]);
+        world.until_phase("n1", Phase::Held);
+        world.frozen = true;
+        if by_label {
+            world.edit_label("n1", Role::Desired, Some("1"));
+        } else {
+            world.pods.retain(|_, pod| pod.labels.get(crate::api::keys::ROLE).is_none_or(|role| &**role != "plugin"));
+        }
+        world.ticks(3);
+        world.spec("n1", |spec| spec.pause_after = Vec::new());
+        world.ticks(30);
+        assert!(world.nodes["n1"].unschedulable && world.phase("n1") != Phase::Done, "{:?}", world.phase("n1"));
+        world.frozen = false;
+        let runs = if by_label { "1" } else { "2" };
+        world.until("it is in order", |world| world.runs("n1", runs) && !world.nodes["n1"].unschedulable);
+    }
+}
+
+/// Held before what cannot be taken back, or after the last proof: an abort is answered all the same.
+#[test]
+fn an_abort_of_a_held_handoff_is_answered() {
+    for pause in [Phase::Unloading, Phase::Verifying] {
+        let both = || component(GPU).version("2").made("1").made("2").unload_by_reboot();
+        let mut world = World::with(&["n1"], both());
+        world.ask("n1", "2");
+        world.spec("n1", |spec| spec.pause_after = vec![pause]);
+        let mut boots = 0;
+        for _ in 0..600 {
+            if world.phase("n1") == Phase::Held {
+                break;
+            }
+            if world.phase("n1") == Phase::AwaitingReboot {
+                boots += 1;
+                world.reboot("n1", &format!("boot-again-{boots}"));
+            }
+            world.tick();
+        }
+        assert_eq!(world.phase("n1"), Phase::Held, "{pause}");
+        world.spec("n1", |spec| spec.action = HandoffAction::Abort);
+        world.ticks(3);
+        if world.phase("n1") == Phase::AwaitingReboot {
+            world.reboot("n1", "boot-last");
+        }
+        if pause == Phase::Unloading {
+            world.until("it asks", |world| {
+                let reason = world.handoff("n1").status.reason.as_ref();
+                world.phase("n1") == Phase::Held && reason.is_some_and(|reason| reason.word == "AwaitingChoice")
+            });
+            world.spec("n1", |spec| spec.action = HandoffAction::Leave);
+        }
+        world.until_phase("n1", Phase::Aborted);
+        world.at_rest();
+        assert_eq!(world.runs("n1", "2") && !world.nodes["n1"].unschedulable, pause == Phase::Verifying);
     }
 }
