@@ -13,6 +13,7 @@ mod csi;
 mod duel;
 mod fleet;
 mod installed;
+mod kmm;
 mod kubectl;
 mod labels;
 mod launcher;

@@ -8,7 +8,10 @@ use lockkeeper::{
     cluster::Cluster,
     engine::{Engine, EngineOptions, picture::Mode},
     sim::{
-        actors::{Clock, KubeletOptions, Kubelets},
+        actors::{
+            Clock, KubeletOptions, Kubelets,
+            kmm::{self, Kmm, KmmOptions},
+        },
         people::hands::Hands,
     },
 };
@@ -28,9 +31,10 @@ pub struct Site {
     pub plane: ControlPlane,
 }
 
-/// Every request of lockkeeper's own users; the others' are their own affair.
+/// Every request of lockkeeper's own users, those that change a Node with what they change; the others' are their own affair.
 const AUDIT: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
-    "rules": [{"level": "Metadata", "users": ["operator", "reconciler", "viewer"]}, {"level": "None"}]}"#;
+    "rules": [{"level": "Request", "users": ["reconciler"], "verbs": ["patch", "update"], "resources": [{"group": "", "resources": ["nodes"]}]},
+        {"level": "Metadata", "users": ["operator", "reconciler", "viewer"]}, {"level": "None"}]}"#;
 
 impl Site {
     /// `None` as in [`ControlPlane::shared`].
@@ -72,10 +76,42 @@ impl Site {
 
     /// What a user has asked for so far, in the order of the answers. Watches count once they have ended.
     pub fn asked(&self, user: User) -> Vec<Asked> {
+        self.audited(user).iter().map(Asked::read).collect()
+    }
+
+    fn audited(&self, user: User) -> Vec<Value> {
         let log = fs::read_to_string(self.plane.dir().join("audit.log")).expect("audit log");
         // The last line may be in the making.
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.filter(|line| word(line, "/user/username") == user.name()).map(|line| Asked::read(&line)).collect()
+        lines.filter(|line| word(line, "/user/username") == user.name()).collect()
+    }
+
+    /// The reconciler's patches of Nodes: the node, and what it sent.
+    pub fn node_patches(&self) -> Vec<(String, Value)> {
+        let audited = self.audited(User::Reconciler);
+        let patches = audited.iter().filter(|line| {
+            let asked = Asked::read(line);
+            asked.writes() && asked.resource == "nodes"
+        });
+        patches.map(|line| (word(line, "/objectRef/name").to_owned(), line["requestObject"].clone())).collect()
+    }
+
+    /// Makes the server serve KMM's kinds.
+    pub fn install_kmm(&self) {
+        for crd in kmm::crds() {
+            self.plane.kubectl_as(User::Admin, ["apply", "--server-side", "-f", "-"], &crd.to_string()).expect_ok();
+        }
+    }
+
+    /// KMM's operator as an administrator's client; dropping it ends it, as `kill -9` does.
+    pub async fn kmm(&self) -> Kmm {
+        let config = self.plane.config(User::Admin).await;
+        let operator = async move {
+            let client = kube::Client::try_from(config).expect("a client");
+            let options = KmmOptions { worker: Duration::from_millis(700), ..KmmOptions::default() };
+            Kmm::spawn(&client, Clock::starting_at(now()), 1, options)
+        };
+        self.runtime.spawn(operator).await.expect("KMM's operator")
     }
 }
 
