@@ -165,13 +165,14 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
         plan.lost = true;
     }
     plan.from = facts.version().cloned();
-    if facts.is_current(request.to.as_str()) {
-        plan.warnings.push(format!("{} runs {} already: it will be Done without a write", target.node, request.to));
-    }
     // The handoff as it would be made, in Queued: everything is judged as if it began now.
     let occupancy = Occupancy { handoff: Some(Arc::new(proposed(request, &facts))), ..facts.occupancy.clone() };
     let (observed, context) = (Observed::default(), onlooker());
     let judged = judged(&facts, component, &occupancy, &observed, &context);
+    // One that runs it may still have dead mounts to be put right.
+    if facts.is_current(request.to.as_str()) && !start::swap_needed(&judged) {
+        plan.warnings.push(format!("{} runs {} already: it will be Done without a write", target.node, request.to));
+    }
     for blocker in preflight::refusals(&judged) {
         let text = facts::of_object(&blocker.object.to_string(), &blocker.message);
         let list = match blocker.kind {

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     api::{
         Phase, Version,
-        component::{CsiNodePlugin, RolloutMode},
+        component::{CsiNodePlugin, RolloutMode, VolumeDrain},
         handoff::{BY_INSTALL, BY_ROLLOUT},
     },
     drain::volumes,
@@ -179,10 +179,7 @@ fn revision_changed(f: &Facts<'_>, csi: Csi<'_>) -> Option<Verdict> {
         return Some(next.put(Evidence::Watched, why));
     }
     if asked {
-        let message = format!(
-            "the DaemonSet's current revision is {current} now, and {was} was asked for: a deleted pod would come back with {current}. \
-             Nothing was replaced. Ask for {current}, or bring the old template back (kubectl rollout undo) and ask again"
-        );
+        let message = format!("{was} was asked for, and nothing was replaced: {}", instead(csi, current));
         return Some(Transition::new(f).reason(REVISION_CHANGED, &message).end(Phase::Aborted).put(Evidence::Watched, message));
     }
     let current = current.to_string();
@@ -434,6 +431,42 @@ fn restarting(f: &Facts<'_>, csi: Csi<'_>) -> Verdict {
     enter(f, Phase::Uncordoning, Evidence::Fresh, "every DaemonSet pod with a volume of the driver has a living mount")
 }
 
+/// With `drain: None` nobody leaves: which mounts die all the same, by the driver's rules.
+pub(super) fn left_to_die(f: &Facts<'_>, csi: Csi<'_>) -> Option<String> {
+    if f.plugin_policy(csi).drain != VolumeDrain::None || csi.is_current() {
+        return None;
+    }
+    let daemon = |pod: &PodRecord| pod.owner.as_ref().is_some_and(|owner| owner.is_daemon_set());
+    let mut pods: Vec<String> = csi
+        .here
+        .uses
+        .iter()
+        .filter(|it| it.used && it.risk.dies() && !daemon(&it.pod))
+        .map(|it| it.pod.key.to_string())
+        .collect();
+    pods.sort();
+    pods.dedup();
+    (!pods.is_empty()).then(|| {
+        format!(
+            "drain is None, so that nobody leaves {}: by the rules of {} these pods lose their mounts with the plugin pod: {}",
+            f.node.name,
+            csi.view.plugin.driver,
+            pods.join(", ")
+        )
+    })
+}
+
+/// What to do where another revision, or another word of a remount, is the aim by now.
+fn instead(csi: Csi<'_>, current: &Version) -> String {
+    match &csi.view.plugin.remount {
+        Some(_) => format!("spec.csiNodePlugin.remount is {current} now: ask for {current}"),
+        None => format!(
+            "a deleted pod always comes back with the DaemonSet's current revision, which is {current}. Ask for {current}, or bring the old \
+             template back first (kubectl rollout undo, or where its owner keeps it)"
+        ),
+    }
+}
+
 /// What speaks against a handoff of this kind on this node, beside what is asked of every kind.
 pub(super) fn refusals(f: &Facts<'_>, csi: Csi<'_>, all: &mut Vec<Blocker>) {
     let current = csi.view.current.as_ref();
@@ -441,10 +474,7 @@ pub(super) fn refusals(f: &Facts<'_>, csi: Csi<'_>, all: &mut Vec<Blocker>) {
         all.push(f.blocker(
             BlockerKind::UnknownVersion,
             ObjectRef::new("NodeComponent", f.key),
-            format!(
-                "{asked} was asked for and the DaemonSet's current revision is {current}: a deleted pod always comes back with the current \
-                 one. Ask for {current}, or bring the old template back first (kubectl rollout undo, or where its owner keeps it)"
-            ),
+            format!("{asked} was asked for: {}", instead(csi, current)),
         ));
     }
     if csi.here.pods.is_empty() {

@@ -84,7 +84,7 @@ impl Entry for Arc<NodeDecision> {
                 if let Some(tally) = sum.tallies.get_mut(it.component) {
                     tally.add(it);
                 }
-                if it.disturbed.is_some() {
+                if it.is_lost() {
                     sum.lost.push((it.component, node.node.clone()));
                 }
                 if it.closed {

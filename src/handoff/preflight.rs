@@ -168,6 +168,11 @@ fn daemon_sets(view: &VersionView) -> [(DaemonSetRole, Option<&DaemonSetRecord>)
 /// What a person should know and may decide to live with.
 pub fn warnings(f: &Facts<'_>) -> Vec<String> {
     let mut all = f.kmm().map(|kmm| super::kmm_module::warnings(f, kmm)).unwrap_or_default();
+    if let Some(csi) = f.csi() {
+        all.extend(super::csi_node_plugin::left_to_die(f, csi));
+        shared_warnings(f, &mut all);
+        return all;
+    }
     let Some(target) = f.target() else { return all };
     let Some(view) = f.version(&target) else { return all };
     let of_sets = view.block.daemon_sets.as_ref().map(|sets| of_templates(f, &target, view, sets));

@@ -509,7 +509,7 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
     // Closed by an earlier attempt: it is out of service already, and trying again is what brings it back.
     let again = it.contribution.closed && has_slot;
     // What mends a node that has lost its component takes nothing out of service: it waits for no other such node, and for no canary.
-    let mends = it.contribution.disturbed.is_some();
+    let mends = it.contribution.is_lost();
     if kind != Kind::Label && !again {
         let tally = inputs.tallies.get(it.contribution.component);
         let fallback = Tally::default();

@@ -72,8 +72,10 @@ pub struct Contribution {
     /// A person's turn, or somebody else's.
     pub blocked: bool,
     pub unknown: bool,
-    /// Its cordon is ours, or a silent upgrade has taken mounts from its pods.
+    /// Its cordon is ours.
     pub closed: bool,
+    /// A silent upgrade has taken mounts from its pods, and nobody hands it over.
+    pub unplanned: bool,
     /// A Module of KMM is being lost there, or is lost, and nobody hands the node over: the problem's name.
     pub disturbed: Option<&'static str>,
     /// Pods on it whose mounts died with the nodeplugin's process.
@@ -85,6 +87,11 @@ pub struct Contribution {
 }
 
 impl Contribution {
+    /// Out of service by itself: to hand it over takes nothing more out of service.
+    pub fn is_lost(&self) -> bool {
+        self.disturbed.is_some() || self.unplanned
+    }
+
     /// Out of service because of others. A node under way is counted by its slot, and one that we closed by our cordon.
     pub fn counts_as_foreign(&self) -> bool {
         self.selected && self.foreign && !self.closed && self.disturbed.is_none() && self.standing != Standing::Running
@@ -141,7 +148,8 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         target: f.target(),
         blocked: is_blocked(verdict),
         unknown: matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|it| matches!(it.kind, BlockerKind::UnknownVersion | BlockerKind::LabelGarbage | BlockerKind::Anomaly))),
-        closed: cordon == Cordon::Ours || super::csi_node_plugin::is_unplanned(f),
+        closed: cordon == Cordon::Ours,
+        unplanned: super::csi_node_plugin::is_unplanned(f),
         disturbed,
         stale: stale(f),
         foreign: matches!(cordon, Cordon::Foreign { .. }) || f.record().is_some_and(|record| !record.ready.is_true()),

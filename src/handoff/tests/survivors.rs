@@ -97,6 +97,7 @@ fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contri
     let mut it = Contribution {
         disturbed: None,
         stale: Vec::new(),
+        unplanned: false,
         component: 0,
         standing,
         returning: None,

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use lockkeeper::sim::scenarios::csi::{CEPHFS, NAMESPACE, Plugin, RBD, SHOP};
+use lockkeeper::{
+    console::plan::{self, Request},
+    engine::intent::NodeTarget,
+    sim::scenarios::csi::{CEPHFS, NAMESPACE, Plugin, RBD, SHOP},
+};
 use serde_json::{Value, json};
 
 use super::shop::{Shop, left, text};
@@ -178,5 +182,30 @@ fn a_plugin_pod_that_has_failed_is_left_to_its_daemon_set() {
         .await;
         shop.until("it is done", || shop.phase(RBD, &node) == "Done").await;
         assert!(shop.is_open(&node));
+    });
+}
+
+#[test]
+fn a_plan_says_whose_mounts_die_where_nobody_is_to_leave() {
+    play(|| async {
+        let shop = Shop::open(11, 2).await;
+        shop.release(RBD).await;
+        shop.spec(RBD, json!({"csiNodePlugin": {"drain": "None"}})).await;
+        let node = shop.with("nbd");
+        let plan = || {
+            let picture = shop.engine.pictures().borrow().clone();
+            let to = picture.fleet.components.get(&RBD.key()).and_then(|it| it.aim()).unwrap_or_else(|| "none".into());
+            let uid = picture.fleet.node(&node.as_str().into()).and_then(|it| it.record.as_ref().map(|it| it.meta.uid.clone()));
+            let target = NodeTarget { node: node.as_str().into(), uid };
+            plan::from_facts(&picture, &Request { component: RBD.key(), nodes: vec![target], to })
+        };
+        let warned = |words: &str| {
+            let plan = plan();
+            plan.warnings.iter().chain(plan.nodes.iter().flat_map(|node| &node.warnings)).any(|it| it.contains(words))
+        };
+        shop.until("it is said", || warned("lose their mounts with the plugin pod: shop/nbd-")).await;
+        assert!(plan().nodes[0].pods.is_empty(), "nobody leaves");
+        shop.spec(RBD, json!({"csiNodePlugin": {"drain": "AtRisk"}})).await;
+        shop.until("they leave, and nothing dies", || !warned("lose their mounts") && !plan().nodes[0].pods.is_empty()).await;
     });
 }

@@ -36,6 +36,32 @@ fn g26_exactly_the_pods_whose_mounts_die_leave_and_daemon_sets_are_restarted() {
 }
 
 #[test]
+fn nodes_that_lost_mounts_by_themselves_do_not_hold_up_each_others_repair() {
+    play(|| async {
+        let shop = Shop::open(14, 3).await;
+        shop.release(CEPHFS).await;
+        let nodes = [shop.nodes[0].clone(), shop.nodes[1].clone()];
+        for node in &nodes {
+            let old = shop.plugin_pod(CEPHFS, node).unwrap();
+            shop.world.kubelets.pressure_evict(node, &format!("{NAMESPACE}/{}", text(&old, "/metadata/name")));
+        }
+        for node in &nodes {
+            let subject = lockkeeper::handoff::action::Subject::Occupancy { component: CEPHFS.key(), node: node.as_str().into() };
+            let unplanned =
+                shop.engine.until(|picture| format!("{:?}", picture.verdicts.get(&subject)).contains("UnplannedUpgrade"));
+            tokio::time::timeout(Duration::from_secs(600), unplanned).await.expect("it is shown as unplanned");
+        }
+        // One node may be out of service at a time, and two are: to mend one takes nothing more out of service.
+        for node in &nodes {
+            shop.ask(CEPHFS, node).await;
+        }
+        shop.until("both are done", || nodes.iter().all(|node| shop.phase(CEPHFS, node) == "Done")).await;
+        let report = shop.world.report_at_rest();
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    });
+}
+
+#[test]
 fn a_silent_upgrade_is_unplanned_and_a_handoff_finishes_it() {
     play(|| async {
         let shop = Shop::open(4, 3).await;
