@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::{DemoOptions, chaos, supervisor};
 use crate::{
+    handoff::verdict::BlockerKind,
     kmm::keys::WORKER_ACTION,
     sim::{
         actors::kmm::KmmOptions,
@@ -139,18 +140,26 @@ pub async fn upgrade(
     Ok((outcome, counts))
 }
 
-/// Somebody reboots a machine where KMM loads in vain again and again: what a load that was cut off has left in the kernel leaves only so.
+/// Somebody reboots a machine where KMM loads in vain again and again (what a load that was cut off has left in the kernel leaves only so),
+/// and one of which lockkeeper says that it cannot tell what is in the kernel.
 async fn repair(world: Arc<World>) {
     loop {
         tokio::time::sleep(Duration::from_secs(60)).await;
-        for pod in world.api.list("pods") {
+        let loads_in_vain = |pod: &serde_json::Value| {
             let restarts = pod.pointer("/status/containerStatuses/0/restartCount").and_then(serde_json::Value::as_i64);
             let loads = pod["metadata"]["labels"].get(WORKER_ACTION).is_some_and(|action| action == "Load");
-            if let (true, Some(3..), Some(node)) = (loads, restarts, pod["spec"]["nodeName"].as_str()) {
-                world.kubelets.reboot(node);
-                tokio::time::sleep(Duration::from_secs(180)).await;
-                break;
-            }
+            matches!((loads, restarts), (true, Some(3..))).then(|| pod["spec"]["nodeName"].as_str().map(str::to_owned)).flatten()
+        };
+        let unproven = |handoff: &serde_json::Value| {
+            let mut blockers = handoff["status"]["blockers"].as_array().into_iter().flatten();
+            let says = blockers.any(|blocker| blocker["kind"] == BlockerKind::ModuleUnproven.word());
+            says.then(|| handoff["spec"]["node"].as_str().map(str::to_owned)).flatten()
+        };
+        let in_vain = world.api.list("pods").iter().find_map(|pod| loads_in_vain(pod));
+        let handoffs = world.api.list("nodehandoffs.lockkeeper.dev");
+        if let Some(node) = in_vain.or_else(|| handoffs.iter().find_map(|handoff| unproven(handoff))) {
+            world.kubelets.reboot(&node);
+            tokio::time::sleep(Duration::from_secs(180)).await;
         }
     }
 }

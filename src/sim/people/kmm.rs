@@ -134,13 +134,20 @@ impl Order<'_> {
             // Who has lost the module, by whatever hand, comes first: it counts against the budget, and the others wait for it.
             let broken = node.is_some_and(|node| !node.metadata.labels.contains_key(&Part::of_node(name).driver_ready_key()));
             let position = if broken { position - BROKEN_FIRST } else { position };
-            outcome.retried += usize::from(self.tend(hands, handoff, name, position, current).await);
+            outcome.retried += usize::from(self.tend(hands, handoff, name, position, (current, closed || broken)).await);
         }
         Ok(outcome)
     }
 
     /// Asks for it where nobody did, and again where it ended without the version. True when it was tried again.
-    async fn tend(&self, hands: &Hands, handoff: Option<&seen::Handoff>, node: &str, position: i32, current: bool) -> bool {
+    async fn tend(
+        &self,
+        hands: &Hands,
+        handoff: Option<&seen::Handoff>,
+        node: &str,
+        position: i32,
+        (current, left): (bool, bool),
+    ) -> bool {
         let Some(handoff) = handoff else {
             let _ = hands.create(&Self::handoff(node, position)).await;
             return false;
@@ -166,10 +173,11 @@ impl Order<'_> {
             return false;
         }
         let deleted = handoff.metadata.deletion_timestamp.is_some();
-        if deleted && phase != "Held" {
+        let ended = matches!(phase, "Failed" | "Aborted") || phase == "Done" && !current;
+        // A deleted one goes by itself, unless its node was left closed or without the module: then lockkeeper asks what shall become of it.
+        if deleted && phase != "Held" && !(ended && left) {
             return false;
         }
-        let ended = matches!(phase, "Failed" | "Aborted") || phase == "Done" && !current;
         let choice = phase == "Held" && (deleted || handoff.spec.action == "Abort");
         let held = phase == "Held" || handoff.spec.action == "Hold";
         if !(ended || held) {
