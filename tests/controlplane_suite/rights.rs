@@ -1,7 +1,7 @@
 //! The printed roles against whole upgrades on a real API server, which says in its audit log what was asked for: nothing of it is refused,
 //! and no permission of a role is there that nobody uses, but for those that are listed here with their reason.
 
-use std::{collections::BTreeSet, process::Command};
+use std::{collections::BTreeSet, process::Command, time::Duration};
 
 use lockkeeper::{
     api::{Phase, keys::Role as Label},
@@ -309,8 +309,15 @@ fn the_printed_roles_are_enough_for_whole_upgrades_and_none_of_their_rules_is_id
         operator.engine.stop().await;
         viewer.engine.stop().await;
     });
-    // Watches are in the audit log once they have ended.
     assert!(reconciler.end().success(), "{}", reconciler.said());
+    // Watches are in the audit log once they have ended, and that once the server has written it.
+    for _ in 0..120 {
+        let (idle, _) = judged(&site, RoleName::Reconciler, User::Reconciler);
+        if !idle.iter().any(|it| it.starts_with("watch ")) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
 
     let mut wrong = Vec::new();
     for (role, user) in

@@ -314,6 +314,9 @@ fn the_lease_changes_hands_with_its_slots_and_events_are_told() {
 fn watches_of_every_kind_outlive_the_server() {
     let Some(plane) = ControlPlane::own(&[]) else { return };
     crate::installed::install(&plane);
+    for crd in lockkeeper::sim::actors::kmm::crds() {
+        plane.kubectl_as(User::Admin, ["apply", "--server-side", "-f", "-"], &crd.to_string()).expect_ok();
+    }
     block_on(async {
         let cluster = cluster(&plane, User::Viewer).await;
         let (watches, mut signals) = Watches::start(&cluster, &Kind::ALL, Pace::default());
