@@ -175,7 +175,8 @@ pub(super) fn held(f: &Facts<'_>) -> Verdict {
     let status = f.status();
     let reason = status.and_then(|status| status.reason.as_ref());
     let word = reason.map_or("Hold", |reason| reason.word.as_str());
-    let next = match status.and_then(|status| status.resume_at).unwrap_or(Phase::Preflight) {
+    let held_before = status.and_then(|status| status.resume_at).unwrap_or(Phase::Preflight);
+    let next = match held_before {
         // Much may have become of the node meanwhile: it is opened on what is so now.
         Phase::Uncordoning if f.target().is_some() => Phase::Verifying,
         next => next,
@@ -186,7 +187,7 @@ pub(super) fn held(f: &Facts<'_>) -> Verdict {
         (ending::PAUSED, HandoffAction::Hold) => {
             return Transition::new(f).reason(ending::HOLD, "held by a person").put(Evidence::Watched, "held by a person");
         }
-        (ending::PAUSED, HandoffAction::Run) if !ending::is_paused_before(f, next) => {
+        (ending::PAUSED, HandoffAction::Run) if !ending::is_paused_before(f, held_before) => {
             return ending::entering(f, Transition::new(f).edit(resume), next)
                 .to(next)
                 .put(Evidence::Watched, "goes on: the pause was lifted");

@@ -115,6 +115,8 @@ fn a_node_held_after_it_was_verified_is_verified_again() {
         world.ask("n1", "2");
         world.spec("n1", |spec| spec.pause_after = vec![Phase::Verifying]);
         world.until_phase("n1", Phase::Held);
+        world.ticks(60);
+        assert_eq!((world.phase("n1"), world.handoff("n1").status.steps.len()), (Phase::Held, 9), "the pause holds");
         world.frozen = true;
         if by_label {
             world.edit_label("n1", Role::Desired, Some("1"));
