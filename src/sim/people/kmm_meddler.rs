@@ -5,9 +5,14 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{hands::Hands, kmm::label, meddler::Counts, seen};
+use super::{
+    hands::Hands,
+    kmm::label,
+    meddler::{Counts, cordon_for_a_while, pause, pick, restart_pod},
+    seen,
+};
 use crate::sim::scenarios::kmm::{NAMESPACE, Part};
 
 /// How much they meddle.
@@ -40,7 +45,7 @@ pub async fn meddle(hands: Hands, nodes: Vec<String>, plan: Plan) -> Counts {
         let part = Part::of_node(&node);
         let handoff = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs/{}.{node}", part.name);
         let what = match dice.random_range(0..if plan.roughly { 9 } else { 2 }) {
-            0 => restart_pod(&hands, &mut dice).await,
+            0 => restart_pod(&hands, "ml", &mut dice).await,
             1 => cordon_for_a_while(&hands, &node, &mut dice).await,
             2 => for_a_while(&hands, part, &node, Some("9.9"), &mut dice).await.map(|()| "version mistyped"),
             3 => for_a_while(&hands, part, &node, None, &mut dice).await.map(|()| "version taken off for a while"),
@@ -55,33 +60,6 @@ pub async fn meddle(hands: Hands, nodes: Vec<String>, plan: Plan) -> Counts {
         }
     }
     counts
-}
-
-fn pick(dice: &mut impl Rng, names: &[String]) -> Option<String> {
-    if names.is_empty() { None } else { names.get(dice.random_range(0..names.len())).cloned() }
-}
-
-fn pause(dice: &mut impl Rng) -> Duration {
-    Duration::from_millis(dice.random_range(3_000..45_000))
-}
-
-async fn restart_pod(hands: &Hands, dice: &mut impl Rng) -> Option<&'static str> {
-    let pods: Vec<seen::Pod> = hands.items("/api/v1/namespaces/ml/pods").await.ok()?;
-    let names: Vec<String> = pods.into_iter().map(|pod| pod.metadata.name).collect();
-    let name = pick(dice, &names)?;
-    hands.delete(&format!("/api/v1/namespaces/ml/pods/{name}")).await.ok()?;
-    Some("pod deleted")
-}
-
-async fn cordon_for_a_while(hands: &Hands, node: &str, dice: &mut impl Rng) -> Option<&'static str> {
-    let object = hands.get(&format!("/api/v1/nodes/{node}")).await.ok()?;
-    if object.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true) {
-        return None;
-    }
-    hands.cordon(node, true).await.ok()?;
-    tokio::time::sleep(pause(dice)).await;
-    hands.cordon(node, false).await.ok()?;
-    Some("cordoned for a while")
 }
 
 /// Gives the label another value, or none, and puts back what was there.

@@ -55,7 +55,7 @@ pub async fn meddle(hands: Hands, nodes: Vec<String>, plan: Plan) -> Counts {
         };
         let kinds = if plan.labels { 6 } else { 2 };
         let what = match dice.random_range(0..kinds) {
-            0 => restart_pod(&hands, &mut dice).await,
+            0 => restart_pod(&hands, "ml", &mut dice).await,
             1 => cordon_for_a_while(&hands, &node, &mut dice).await,
             2 => mistype(&hands, module, &node, &mut dice).await,
             3 => take_off(&hands, module, &node, &mut dice).await,
@@ -69,11 +69,11 @@ pub async fn meddle(hands: Hands, nodes: Vec<String>, plan: Plan) -> Counts {
     counts
 }
 
-fn pick(dice: &mut impl Rng, names: &[String]) -> Option<String> {
+pub(super) fn pick(dice: &mut impl Rng, names: &[String]) -> Option<String> {
     if names.is_empty() { None } else { names.get(dice.random_range(0..names.len())).cloned() }
 }
 
-fn pause(dice: &mut impl Rng) -> Duration {
+pub(super) fn pause(dice: &mut impl Rng) -> Duration {
     Duration::from_millis(dice.random_range(3_000..45_000))
 }
 
@@ -86,15 +86,17 @@ async fn desired(hands: &Hands, module: Module, node: &str) -> Option<String> {
     node.metadata.labels.get(&desired_key(module)).cloned()
 }
 
-async fn restart_pod(hands: &Hands, dice: &mut impl Rng) -> Option<&'static str> {
-    let pods: Vec<seen::Pod> = hands.items("/api/v1/namespaces/ml/pods").await.ok()?;
+/// Somebody deletes a pod of this namespace.
+pub(super) async fn restart_pod(hands: &Hands, namespace: &str, dice: &mut impl Rng) -> Option<&'static str> {
+    let pods: Vec<seen::Pod> = hands.items(&format!("/api/v1/namespaces/{namespace}/pods")).await.ok()?;
     let names: Vec<String> = pods.into_iter().map(|pod| pod.metadata.name).collect();
     let name = pick(dice, &names)?;
-    hands.delete(&format!("/api/v1/namespaces/ml/pods/{name}")).await.ok()?;
+    hands.delete(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await.ok()?;
     Some("pod deleted")
 }
 
-async fn cordon_for_a_while(hands: &Hands, node: &str, dice: &mut impl Rng) -> Option<&'static str> {
+/// Somebody closes the node, unless it is closed, and opens it again.
+pub(super) async fn cordon_for_a_while(hands: &Hands, node: &str, dice: &mut impl Rng) -> Option<&'static str> {
     let object = hands.get(&format!("/api/v1/nodes/{node}")).await.ok()?;
     if object.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true) {
         return None;

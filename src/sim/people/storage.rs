@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use super::{
     hands::{Hands, No},
-    meddler::Counts,
+    meddler::{Counts, cordon_for_a_while, pick, restart_pod},
     operator::Outcome,
     seen,
 };
@@ -174,7 +174,7 @@ pub async fn meddle(hands: Hands, nodes: Vec<String>, seed: u64, times: u32, rou
         let plugin = csi::PLUGINS[dice.random_range(0..csi::PLUGINS.len())];
         let order = Order { plugin, version: csi::NEW, nodes: &nodes };
         let what = match dice.random_range(0..if roughly { 6 } else { 2 }) {
-            0 => restart_pod(&hands, &mut dice).await,
+            0 => restart_pod(&hands, SHOP, &mut dice).await,
             1 => cordon_for_a_while(&hands, &node, &mut dice).await,
             2 => hands.merge(&order.path(&node), &json!({"spec": {"action": "Abort"}})).await.ok().map(|_| "handoff aborted"),
             3 => hands.merge(&order.path(&node), &json!({"spec": {"action": "Hold"}})).await.ok().map(|_| "handoff held"),
@@ -186,27 +186,4 @@ pub async fn meddle(hands: Hands, nodes: Vec<String>, seed: u64, times: u32, rou
         }
     }
     counts
-}
-
-fn pick(dice: &mut impl Rng, names: &[String]) -> Option<String> {
-    if names.is_empty() { None } else { names.get(dice.random_range(0..names.len())).cloned() }
-}
-
-async fn restart_pod(hands: &Hands, dice: &mut impl Rng) -> Option<&'static str> {
-    let pods: Vec<seen::Pod> = hands.items(&format!("/api/v1/namespaces/{SHOP}/pods")).await.ok()?;
-    let names: Vec<String> = pods.into_iter().map(|pod| pod.metadata.name).collect();
-    let name = pick(dice, &names)?;
-    hands.delete(&format!("/api/v1/namespaces/{SHOP}/pods/{name}")).await.ok()?;
-    Some("pod deleted")
-}
-
-async fn cordon_for_a_while(hands: &Hands, node: &str, dice: &mut impl Rng) -> Option<&'static str> {
-    let object = hands.get(&format!("/api/v1/nodes/{node}")).await.ok()?;
-    if object.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true) {
-        return None;
-    }
-    hands.cordon(node, true).await.ok()?;
-    tokio::time::sleep(Duration::from_millis(dice.random_range(3_000..45_000))).await;
-    hands.cordon(node, false).await.ok()?;
-    Some("cordoned for a while")
 }
