@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::brain::Mind;
 use crate::{
-    api::{ComponentKey, NodeName, ObjectKey, keys},
+    api::{ComponentKey, NodeName, ObjectKey, Phase, keys},
     cluster::{
         Cluster,
         call::Call,
@@ -61,6 +61,10 @@ pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first
                     Ok(true) => module_is_as_seen(cluster, mind, component).await,
                     other => other,
                 };
+                let as_seen = match as_seen {
+                    Ok(true) => component_is_as_seen(cluster, mind, component, &first.op, read).await,
+                    other => other,
+                };
                 match as_seen {
                     Ok(true) => {}
                     Ok(false) => return Second::Other,
@@ -111,6 +115,28 @@ pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first
             Err(error) => Second::Unread(error.to_string()),
         },
     }
+}
+
+/// Of the component of a handoff that is to begin: its pause, its policy and what counts as a claimant are the server's. What is read
+/// instead goes to the stores. Later steps rest on the policy that the run keeps.
+async fn component_is_as_seen(
+    cluster: &Cluster,
+    mind: &Mind,
+    key: &ComponentKey,
+    op: &Op,
+    read: &mut Vec<Record>,
+) -> Result<bool, FreshError> {
+    let begins = matches!(op, Op::PutHandoffStatus { status, .. } if status.phase == Phase::Preflight);
+    let Some(known) = mind.view.components.get(key).map(|view| &view.record).filter(|_| begins) else { return Ok(true) };
+    let fresh = fresh::get(cluster, Kind::Component, &key.namespace, &key.name).await?.and_then(fresh::component_of);
+    let Some(fresh) = fresh else { return Ok(false) };
+    let same = fresh.meta.uid == known.meta.uid
+        && fresh.meta.deletion.is_some() == known.meta.deletion.is_some()
+        && fresh.spec == known.spec;
+    if !same {
+        read.push(Record::Component(fresh));
+    }
+    Ok(same)
 }
 
 /// Of the DaemonSet whose pod is to be deleted: the template and the strategy that the decision rests on are the server's.

@@ -8,6 +8,7 @@ use std::{
 use jiff::Timestamp;
 use lockkeeper::{
     engine::{EngineOptions, picture::Mode, probes::Probes},
+    handoff::verdict::BlockerKind,
     sim::{
         apiserver::{Action, Fault, Faults, Matcher, Verb},
         scenarios::{
@@ -157,6 +158,30 @@ fn g14_a_restart_before_a_closed_gate_starts_nothing() {
         let engine = stage.engine();
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert!(doors.lock().unwrap().is_empty(), "a node was closed while the rollout is paused");
+        stage.spec(json!({"rollout": {"paused": false}})).await;
+        stage.until("all run 2.0", || stage.nodes.iter().all(|node| stage.is_done(node, "2.0"))).await;
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn a_pause_that_the_watch_has_not_told_yet_starts_nothing() {
+    play(|| async {
+        let stage = Stage::new(15, 2).installed().await;
+        let doors = doors(&stage);
+        let late = Action::LagWatch { constant: Duration::from_secs(20), spread: Duration::ZERO };
+        let components = Matcher::verb(Verb::Watch).client(ENGINE).resource("nodecomponents.lockkeeper.dev");
+        stage.world.api.set_faults(Box::new(Faults::new(15, vec![Fault::once(components, late).times(u64::MAX)])));
+        stage.release().await;
+        let engine = stage.engine();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        stage.spec(json!({"rollout": {"paused": true}})).await;
+        stage.ask(&stage.nodes).await;
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(doors.lock().unwrap().is_empty(), "a node was closed while the rollout is paused");
+        assert!(stage.nodes.iter().all(|node| stage.phase(node) == "Queued"));
+        stage.waits(&engine, NAME, &stage.nodes[0], BlockerKind::Paused, &["nothing new starts"]).await;
         stage.spec(json!({"rollout": {"paused": false}})).await;
         stage.until("all run 2.0", || stage.nodes.iter().all(|node| stage.is_done(node, "2.0"))).await;
         stage.clean();
