@@ -276,8 +276,9 @@ impl<'a> Fleet<'a> {
     pub async fn queued(&self, nodes: &[String]) {
         for node in nodes {
             eventually(&format!("{node} to be queued"), LONG, || async {
-                let status = self.handoff(node).await.and_then(|handoff| handoff.status).unwrap_or_default();
-                Ok::<_, String>((status.phase == Phase::Queued).then_some(()))
+                let Some(handoff) = self.handoff(node).await else { return Err("there is no NodeHandoff".to_owned()) };
+                let status = handoff.status.unwrap_or_default();
+                if status.phase == Phase::Queued { Ok(Some(())) } else { Err(format!("{:?}: {status:?}", handoff.spec)) }
             })
             .await;
         }

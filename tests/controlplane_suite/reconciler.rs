@@ -69,6 +69,16 @@ impl Process {
         self.child.try_wait().expect("wait for lockkeeper")
     }
 
+    /// Waits until it ends by itself, and returns how. Told beside a wait for what it does, so that an early end has its own words.
+    pub async fn exit(&mut self) -> ExitStatus {
+        loop {
+            if let Some(end) = self.ended() {
+                return end;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
