@@ -22,7 +22,7 @@ use super::{Phase, duration::Duration};
     category = "lockkeeper",
     derive = "PartialEq",
     doc = "A component coupled to a node's kernel or hardware, and the policy by which nodes are handed from one version of it to the next.",
-    printcolumn(name = "Version", type_ = "string", json_path = ".spec.version"),
+    printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.rollout.mode"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes.total"),
     printcolumn(name = "Current", type_ = "integer", json_path = ".status.nodes.current"),
@@ -405,6 +405,10 @@ impl Default for Verify {
 pub struct NodeComponentStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// What nodes shall run: `spec.version`, the version in the Module, or the current revision of the DaemonSet (its `remount` word, if
+    /// there is one). Left out while it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     pub nodes: NodeCounts,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<VersionCount>,
@@ -417,7 +421,7 @@ pub struct NodeComponentStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeCounts {
     pub total: u32,
-    /// On `spec.version`, ready.
+    /// On `status.version`, ready.
     pub current: u32,
     pub queued: u32,
     pub in_progress: u32,

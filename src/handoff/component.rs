@@ -82,7 +82,7 @@ fn report(now: Timestamp, component: &ComponentView, tally: &Tally, observed: &O
     if status == component.record.status {
         return Report::Same;
     }
-    // A condition that turns is told at once; counts can wait.
+    // Another aim, and a condition that turns, are told at once; counts can wait.
     let turned = |one: &Condition| {
         !component
             .record
@@ -93,6 +93,7 @@ fn report(now: Timestamp, component: &ComponentView, tally: &Tally, observed: &O
     };
     let due = observed.last_report(key).and_then(|last| last.checked_add(REPORT_EVERY).ok());
     if let Some(due) = due.filter(|due| now < *due)
+        && status.version == component.record.status.version
         && !status.conditions.iter().any(turned)
     {
         return Report::Later(due);
@@ -264,6 +265,7 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
     }
     NodeComponentStatus {
         observed_generation: generation,
+        version: component.aim().map(|aim| aim.to_string()),
         nodes: NodeCounts {
             total: tally.total,
             current: tally.current,

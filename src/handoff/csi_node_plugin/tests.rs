@@ -1,5 +1,7 @@
 //! The decisions of each phase, on fleets made by hand: what is done next, or what is waited for.
 
+mod told;
+
 use std::collections::BTreeSet;
 
 use super::*;

@@ -4,6 +4,7 @@ mod mass;
 mod phases;
 mod refused;
 mod rows;
+mod told;
 
 use std::collections::BTreeSet;
 

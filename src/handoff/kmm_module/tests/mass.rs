@@ -6,14 +6,14 @@ use crate::{
     handoff::{decide::Decisions, tally},
 };
 
-const NAMES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+pub(super) const NAMES: [&str; 4] = ["n1", "n2", "n3", "n4"];
 
 fn on(name: &str, node: NodeBuilder) -> NodeBuilder {
     node.but_name(name)
 }
 
 /// Four nodes at 1.0, the Module at 2.0.
-fn four(module: ModuleRecord, change: impl Fn(&str, NodeBuilder) -> NodeBuilder) -> FleetBuilder {
+pub(super) fn four(module: ModuleRecord, change: impl Fn(&str, NodeBuilder) -> NodeBuilder) -> FleetBuilder {
     let mut fleet = fleet().with(followed(|_| {})).with(module).with(images("2.0", "Exists")).with(lease("me"));
     for name in NAMES {
         let config = NmcRecord { node: name.into(), ..config(Some("1.0"), Some(("1.0", "boot-1"))) };
@@ -23,7 +23,7 @@ fn four(module: ModuleRecord, change: impl Fn(&str, NodeBuilder) -> NodeBuilder)
     fleet
 }
 
-fn decided(fleet: &mut FleetBuilder) -> (std::sync::Arc<crate::fleet::view::FleetView>, Decisions) {
+pub(super) fn decided(fleet: &mut FleetBuilder) -> (std::sync::Arc<crate::fleet::view::FleetView>, Decisions) {
     let view = fleet.project(at(NOW));
     let mut observed = Observed::default();
     observed.observe(&view);
@@ -32,7 +32,7 @@ fn decided(fleet: &mut FleetBuilder) -> (std::sync::Arc<crate::fleet::view::Flee
     (view, decisions)
 }
 
-fn condition(fleet: &mut FleetBuilder, kind: &str) -> Condition {
+pub(super) fn condition(fleet: &mut FleetBuilder, kind: &str) -> Condition {
     let (view, decisions) = decided(fleet);
     let component = &view.components[&key(KEY)];
     let tally: &tally::Tally = &decisions.tallies[&key(KEY)];
@@ -40,11 +40,11 @@ fn condition(fleet: &mut FleetBuilder, kind: &str) -> Condition {
     status.conditions.into_iter().find(|it| it.kind == kind).expect(kind)
 }
 
-fn intolerant() -> ModuleRecord {
+pub(super) fn intolerant() -> ModuleRecord {
     ModuleRecord { tolerations: Vec::new(), ..module("2.0") }
 }
 
-fn tainted(name: &str, node: NodeBuilder) -> NodeBuilder {
+pub(super) fn tainted(name: &str, node: NodeBuilder) -> NodeBuilder {
     if matches!(name, "n2" | "n3") { node.taint("node.kubernetes.io/not-ready", "NoExecute") } else { node }
 }
 
