@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
 use super::facts::{self, Facts};
 use crate::{
-    api::{ComponentKey, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Uid, Version, handoff::HandoffAction},
+    api::{ComponentKey, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Phase, Uid, Version, handoff::HandoffAction},
     drain::{budget, order::Outlook},
     engine::{intent::NodeTarget, picture::Picture},
     fleet::{
@@ -18,7 +19,9 @@ use crate::{
         self, evict,
         facts::Context,
         observed::Observed,
-        phases, plan as steps, preflight, rollout, start,
+        phases,
+        plan::{self as steps, Write},
+        preflight, rollout, start,
         tally::{self, Tally},
         verdict::{Blocker, BlockerKind},
     },
@@ -52,11 +55,32 @@ pub struct NodePlan {
     /// PodDisruptionBudgets of those pods, with their arithmetic.
     pub budgets: Vec<String>,
     /// What is done, in order.
-    pub steps: Vec<String>,
+    pub steps: Vec<StepPlan>,
     pub refusals: Vec<String>,
     pub warnings: Vec<String>,
     /// The node is not there, or is another one by now: no repair helps this request.
     pub lost: bool,
+}
+
+/// A phase, and what changes in it. Evictions are in [`NodePlan::pods`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepPlan {
+    pub phase: Phase,
+    /// What the phase does, as a sentence.
+    pub does: &'static str,
+    /// lockkeeper's own writes, and what others are awaited to do at them, each named as whose it is.
+    pub changes: Vec<Write>,
+}
+
+impl fmt::Display for StepPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.phase, self.does)
+    }
+}
+
+/// `Node n1: label lockkeeper.dev/plugin.ns.gpu removed`.
+pub fn change(write: &Write) -> String {
+    format!("{}: {}", write.object, write.change)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +115,7 @@ impl Plan {
         self.nodes.iter().map(|node| node.pods.len()).sum()
     }
 
-    /// Whether a person who has read one has read the other: the same nodes, pods, steps and refusals.
+    /// Whether a person who has read one has read the other: the same nodes, pods, steps with their changes, and refusals.
     /// A budget's numbers move all the time and do not count.
     pub fn says_the_same(&self, other: &Self) -> bool {
         let pods =
@@ -190,8 +214,7 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
             whole.warnings.push(warning);
         }
     }
-    plan.steps =
-        steps::phases(&judged).iter().map(|phase| format!("{phase}: {}", phases::row(judged.kind(), *phase).does)).collect();
+    plan.steps = plan_steps(&judged);
     // Nothing moves where nothing is to be swapped.
     if !start::swap_needed(&judged) {
         return plan;
@@ -222,6 +245,18 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
         stays: false,
     }));
     plan
+}
+
+/// Each phase with its changes, in their order.
+fn plan_steps(judged: &handoff::facts::Facts<'_>) -> Vec<StepPlan> {
+    let mut writes = steps::writes(judged);
+    let all = steps::phases(judged).into_iter();
+    all.map(|phase| StepPlan {
+        phase,
+        does: phases::row(judged.kind(), phase).does,
+        changes: writes.extract_if(.., |write| write.phase == phase).collect(),
+    })
+    .collect()
 }
 
 /// What a decision would look at, as an onlooker has it.

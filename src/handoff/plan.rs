@@ -17,7 +17,7 @@ use crate::{
     fleet::view::ClaimReason,
 };
 
-/// One write that a handoff will make.
+/// One write that a handoff will make, or what others are awaited to do at it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Write {

@@ -3,6 +3,7 @@
 mod csi;
 mod fixtures;
 mod keys;
+mod kmm;
 mod look;
 mod looping;
 mod safety;

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::{
     cli::text::{Table, plain},
-    console::plan::{NodePlan, Plan},
+    console::plan::{NodePlan, Plan, change},
+    handoff::plan::Write,
 };
 
 /// Field names are stable: scripts read them.
@@ -31,6 +32,8 @@ pub struct Node {
     /// PodDisruptionBudgets of these pods, with their arithmetic.
     pub budgets: Vec<String>,
     pub steps: Vec<String>,
+    /// What changes in these steps, in order: lockkeeper's writes, and what others are awaited to do at them.
+    pub changes: Vec<Write>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,7 +69,8 @@ fn node(plan: &NodePlan) -> Node {
             .map(|pod| Pod { pod: pod.name.clone(), uid: pod.uid.to_string(), why: pod.why.clone(), what: pod.what.clone() })
             .collect(),
         budgets: plan.budgets.clone(),
-        steps: plan.steps.clone(),
+        steps: plan.steps.iter().map(ToString::to_string).collect(),
+        changes: plan.steps.iter().flat_map(|step| step.changes.iter().cloned()).collect(),
     }
 }
 
@@ -91,6 +95,10 @@ pub fn text(report: &Report) -> String {
         listed(&mut text, "  Budget", &node.budgets);
         for (at, step) in node.steps.iter().enumerate() {
             text.push_str(&format!("  {}. {}\n", at + 1, plain(step)));
+            let of_step = |write: &&Write| step.strip_prefix(write.phase.as_str()).is_some_and(|rest| rest.starts_with(':'));
+            for write in node.changes.iter().filter(of_step) {
+                text.push_str(&format!("     - {}\n", plain(&change(write))));
+            }
         }
     }
     text.push_str(match report.refused {

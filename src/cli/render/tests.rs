@@ -10,9 +10,12 @@ use super::{
 use crate::{
     api::Phase,
     cli::Exit,
-    console::plan::{NodePlan, Plan, PodPlan},
+    console::plan::{NodePlan, Plan, PodPlan, StepPlan},
     fleet::view::{ClaimantClass, WatchState},
-    handoff::verdict::{BlockerKind, ObjectRef},
+    handoff::{
+        plan::Write,
+        verdict::{BlockerKind, ObjectRef},
+    },
 };
 
 fn fleet() -> Sample {
@@ -135,6 +138,11 @@ fn what_a_cluster_says_is_never_obeyed_by_a_terminal() {
     }
 }
 
+fn step(phase: Phase, does: &'static str, changes: &[(&str, String)]) -> StepPlan {
+    let write = |(object, change): &(&str, String)| Write { phase, object: (*object).to_owned(), change: change.clone() };
+    StepPlan { phase, does, changes: changes.iter().map(write).collect() }
+}
+
 fn a_plan(refusals: &[&str], evil: &str) -> Plan {
     let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let pod = PodPlan {
@@ -149,7 +157,18 @@ fn a_plan(refusals: &[&str], evil: &str) -> Plan {
         from: Some("1.0".into()),
         pods: vec![pod],
         budgets: vec!["work/train: 2 healthy, 2 needed, 0 may go of 2".into()],
-        steps: words(&["close the node for new pods", "evict 1 claimant"]),
+        steps: vec![
+            step(Phase::Cordoning, "closes the node to new pods", &[("Node n2", format!("spec.unschedulable=true{evil}"))]),
+            step(Phase::Draining, "evicts 1 claimant", &[]),
+            step(
+                Phase::Unloading,
+                "waits for KMM",
+                &[
+                    ("Pod drv/kmm-worker-n2-mod", "KMM's Unload pod (awaited: it must succeed)".to_owned()),
+                    ("NodeModulesConfig n2", "KMM takes its entry of drv/mod off (awaited: the proof)".to_owned()),
+                ],
+            ),
+        ],
         refusals: words(refusals),
         warnings: vec![format!("image x is not there yet{evil}")],
         lost: false,
@@ -162,6 +181,12 @@ fn a_plan_lists_pods_and_steps() {
     let report = plan::report("context lab", "kmods/gpu", "2.0", &a_plan(&[], ""));
     assert!(!report.refused);
     assert_snapshot!(plan::text(&report));
+    let json: serde_json::Value = serde_json::from_str(&super::json(&report).unwrap()).unwrap();
+    assert_eq!(
+        json["nodes"][0]["changes"][1],
+        serde_json::json!({"phase": "Unloading", "object": "Pod drv/kmm-worker-n2-mod", "change": "KMM's Unload pod (awaited: it must succeed)"})
+    );
+    assert_eq!(json["nodes"][0]["steps"][2], "Unloading: waits for KMM");
 }
 
 #[test]

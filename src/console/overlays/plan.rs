@@ -7,13 +7,14 @@ use crate::console::{
     messages::Level,
     model::Model,
     operate::Purpose,
-    plan::{NodePlan, Plan, Request},
+    plan::{self, NodePlan, Plan, Request},
     theme::Role,
     widgets::{
         pen::{Pen, Span},
         scroll::{self, Viewport},
     },
 };
+use crate::handoff::plan::Write;
 
 pub struct PlanDialog {
     purpose: Purpose,
@@ -47,7 +48,6 @@ pub(super) fn waiting(plan: &Plan) -> String {
 type Line = Vec<Span>;
 
 fn lines(model: &Model, plan: &Plan, changed: bool, width: usize) -> Vec<Line> {
-    let text = model.style(Role::Text);
     let mut lines: Vec<Line> = Vec::new();
     let mut say = |role: Role, sign: &str, text: &str| {
         let style = model.style(role);
@@ -73,20 +73,36 @@ fn lines(model: &Model, plan: &Plan, changed: bool, width: usize) -> Vec<Line> {
         }
         lines.extend(node_lines(model, at, node, plan.nodes.len(), width));
     }
-    // One list of steps: they are the same on every node.
-    if let Some(node) = plan.nodes.iter().find(|node| !node.steps.is_empty()) {
-        lines.push(Vec::new());
-        let each =
-            if plan.nodes.len() > 1 { "On each node, one node after the other:" } else { "Then, one step after the other:" };
-        lines.push(vec![Span::new(format!(" {each}"), model.style(Role::Title))]);
-        for (at, step) in node.steps.iter().enumerate() {
-            for (part, words) in format::wrap(step, width.saturating_sub(8)).into_iter().enumerate() {
-                let number = if part == 0 { format!(" {:>3}. ", at + 1) } else { " ".repeat(6) };
-                lines.push(vec![Span::new(number, model.style(Role::Muted)), Span::new(words, text)]);
-            }
-        }
-    }
+    steps(model, plan, width, &mut lines);
     lines
+}
+
+/// One list of steps, for they are the same on every node; what changes in them is each node's own.
+fn steps(model: &Model, plan: &Plan, width: usize, lines: &mut Vec<Line>) {
+    let (text, muted, title) = (model.style(Role::Text), model.style(Role::Muted), model.style(Role::Title));
+    let Some(node) = plan.nodes.iter().find(|node| !node.steps.is_empty()) else { return };
+    let one = plan.nodes.len() == 1;
+    let change = |lines: &mut Vec<Line>, write: &Write| {
+        for (part, words) in format::wrap(&plan::change(write), width.saturating_sub(11)).into_iter().enumerate() {
+            let sign = if part == 0 { "       - " } else { "         " };
+            lines.push(vec![Span::new(sign, muted), Span::new(words, muted)]);
+        }
+    };
+    lines.push(Vec::new());
+    let each = if one { "Then, one step after the other:" } else { "On each node, one node after the other:" };
+    lines.push(vec![Span::new(format!(" {each}"), title)]);
+    for (at, step) in node.steps.iter().enumerate() {
+        for (part, words) in format::wrap(&step.to_string(), width.saturating_sub(8)).into_iter().enumerate() {
+            let number = if part == 0 { format!(" {:>3}. ", at + 1) } else { " ".repeat(6) };
+            lines.push(vec![Span::new(number, muted), Span::new(words, text)]);
+        }
+        step.changes.iter().filter(|_| one).for_each(|write| change(lines, write));
+    }
+    for (at, node) in plan.nodes.iter().enumerate().filter(|_| !one) {
+        lines.push(Vec::new());
+        lines.push(vec![Span::new(format!(" {}. {} ", at + 1, node.node), title), Span::new("in these steps:", muted)]);
+        node.steps.iter().flat_map(|step| &step.changes).for_each(|write| change(lines, write));
+    }
 }
 
 fn node_lines(model: &Model, at: usize, node: &NodePlan, of: usize, width: usize) -> Vec<Line> {

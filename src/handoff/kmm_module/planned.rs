@@ -13,7 +13,7 @@ use crate::{
         plan::Write,
         start,
     },
-    kmm::keys,
+    kmm::keys::{self, Era, Label},
 };
 
 /// The phases that it would enter as things stand, in order.
@@ -90,6 +90,11 @@ pub(in crate::handoff) fn writes(f: &Facts<'_>, k: Followed<'_>) -> Vec<Write> {
     }
     if f.target().is_some() && k.has_plugin() && swap {
         push(Phase::StartingPlugin, &node, format!("a Ready pod of KMM's plugin of {target} (awaited)"));
+    }
+    if f.target().is_some() && swap {
+        let [ready, version] =
+            [Label::Ready, Label::VersionReady].map(|label| label.key(&k.view.key, Era::Third).unwrap_or_default());
+        push(Phase::Verifying, &node, format!("KMM's labels {ready} and {version}={target} (awaited; they prove nothing)"));
     }
     let ours = closes || cordon::state(f) == Cordon::Ours;
     let open = if ours { format!("spec.unschedulable removed, annotation {CORDON} removed, ") } else { String::new() };

@@ -2,6 +2,7 @@
 
 mod mass;
 mod phases;
+mod planned;
 mod refused;
 mod rows;
 mod told;
