@@ -292,7 +292,8 @@ pub fn outlooks(facts: &Facts<'_>) -> BTreeMap<Uid, String> {
     let planned = evict::plan(&judged).into_iter();
     planned
         .map(|planned| {
-            let evicted = matches!(planned.outlook, Outlook::Evicted | Outlook::InTurn { .. } | Outlook::Later(_));
+            let evicted =
+                matches!(planned.outlook, Outlook::Evicted | Outlook::InTurn { .. } | Outlook::Later(_) | Outlook::Unsettled(_));
             let what = if by_label && evicted { "stays: a label evicts nobody".to_owned() } else { outlook(&planned.outlook) };
             (planned.pod.uid, what)
         })
@@ -391,7 +392,7 @@ fn outlook(outlook: &Outlook) -> String {
         Outlook::Evicted => "evicted".to_owned(),
         Outlook::InTurn { budget } => format!("evicted when {budget} allows the next one"),
         Outlook::Overridden { reason, .. } => format!("deleted by an override: {reason}"),
-        Outlook::Later(blocker) => format!("evicted later ({})", blocker.kind.word()),
+        Outlook::Later(blocker) | Outlook::Unsettled(blocker) => format!("evicted later ({})", blocker.kind.word()),
         Outlook::Never(blocker) => format!("stays ({})", blocker.kind.word()),
         Outlook::LeavesByItself => "leaves and returns by itself".to_owned(),
         Outlook::Going(_) => "is leaving already".to_owned(),

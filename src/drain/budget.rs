@@ -3,7 +3,9 @@
 //!
 //! Rules from `pkg/registry/core/pod/storage/eviction.go` and `pkg/controller/disruption` of Kubernetes.
 
-use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
 
 use crate::{
     api::{ObjectKey, Uid},
@@ -45,6 +47,10 @@ pub struct Block {
     pub budgets: Vec<Arc<BudgetView>>,
 }
 
+/// A sync that failed is no more than lag for so long. The disruption controller looks for the owners of a budget's pods in caches of its
+/// own: a ReplicaSet that is not in them yet fails the sync, and one of the next clears that. An owner without a scale fails every one.
+pub const SYNC_LAG: Duration = Duration::from_secs(60);
+
 /// Whether waiting helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BudgetClass {
@@ -54,6 +60,8 @@ pub enum BudgetClass {
     Waiting,
     /// The disruption controller has not computed it (again) yet.
     ControllerLag,
+    /// The disruption controller could not compute it, less than [`SYNC_LAG`] ago: it passes, or turns out to be permanent.
+    SyncFailing,
     /// More than one selects the pod: the server refuses that always.
     TwoBudgets,
 }
@@ -63,7 +71,7 @@ impl BudgetClass {
         match self {
             Self::Permanent | Self::TwoBudgets => BlockerKind::DisruptionBudgetNever,
             Self::Waiting => BlockerKind::DisruptionBudget,
-            Self::ControllerLag => BlockerKind::DisruptionBudgetLag,
+            Self::ControllerLag | Self::SyncFailing => BlockerKind::DisruptionBudgetLag,
         }
     }
 
@@ -85,7 +93,7 @@ pub fn of<'a>(pod: &'a PodRecord, budgets: &'a Budgets) -> impl Iterator<Item = 
 
 /// Whether the pod may be evicted as things stand: the prediction that a plan shows before any write, and what the drain acts on.
 /// The server stays the judge; this is what keeps us from asking it in vain.
-pub fn standing(pod: &PodRecord, budgets: &Budgets) -> Standing {
+pub fn standing(pod: &PodRecord, budgets: &Budgets, now: Timestamp) -> Standing {
     // Such a pod is deleted straight away, whatever its budgets say.
     if pod.phase == PodPhase::Pending || pod.phase.is_terminal() || pod.meta.deletion.is_some() {
         return Standing::Skipped;
@@ -102,18 +110,19 @@ pub fn standing(pod: &PodRecord, budgets: &Budgets) -> Standing {
     if !pod.ready.is_true() && (record.always_allow_unhealthy || within_budget) {
         return Standing::UnhealthyAllowed { budget };
     }
-    match class(&budget) {
+    match class(&budget, now) {
         None => Standing::Allowed { disruptions: record.disruptions_allowed, budget },
         Some(class) => Standing::Blocked(Block { class, budgets: found }),
     }
 }
 
 /// None: it allows a disruption of a healthy pod now.
-pub fn class(budget: &BudgetView) -> Option<BudgetClass> {
+pub fn class(budget: &BudgetView, now: Timestamp) -> Option<BudgetClass> {
     let record = &budget.record;
-    // A sync that fails leaves the numbers and the generation that it observed as they were: it looks like lag, and lasts.
+    // A sync that fails leaves the numbers and the generation that it observed as they were: only its age tells it from lag.
     if record.sync_failed.is_some() {
-        return Some(BudgetClass::Permanent);
+        let passes = lasts_from(record).is_some_and(|from| now < from);
+        return Some(if passes { BudgetClass::SyncFailing } else { BudgetClass::Permanent });
     }
     // A negative allowance is a status in the making: the server refuses it with 403.
     if record.observed_generation < record.generation || record.disruptions_allowed < 0 {
@@ -125,6 +134,12 @@ pub fn class(budget: &BudgetView) -> Option<BudgetClass> {
     let expected = expected(budget);
     let never = expected > 0 && record.desired_healthy >= expected;
     Some(if never { BudgetClass::Permanent } else { BudgetClass::Waiting })
+}
+
+/// From when on a sync that failed counts as one that always will. None: the last one did not fail, or nothing says when.
+pub fn lasts_from(record: &BudgetRecord) -> Option<Timestamp> {
+    let since = record.sync_failed.as_ref()?.since?;
+    since.checked_add(SYNC_LAG).ok()
 }
 
 /// How many pods there should be. With an integer `minAvailable` the server's `expectedPods` counts only the pods that exist now, so
@@ -194,7 +209,14 @@ impl Block {
                  seconds; if not, look at kube-controller-manager",
                 record.generation, record.observed_generation, record.disruptions_allowed
             ),
-            BudgetClass::Permanent => match &record.sync_failed {
+            BudgetClass::SyncFailing => {
+                let why = record.sync_failed.as_ref().map(|it| &*it.message).unwrap_or_default();
+                format!(
+                    "PodDisruptionBudget {name} could not be computed a moment ago: SyncFailed, {why}. This passes by itself in seconds, \
+                     unless its pods' owner has no scale"
+                )
+            }
+            BudgetClass::Permanent => match record.sync_failed.as_ref().map(|it| &it.message) {
                 Some(why) => format!(
                     "PodDisruptionBudget {name} can never allow it: SyncFailed, {why}. Its pods' owner has no scale: give the budget an \
                      integer minAvailable, or a selector without those pods"

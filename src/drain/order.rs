@@ -13,7 +13,7 @@
 //! DaemonSet pods that select the ready label are not evicted and do not hold `Empty` up: they leave when that label goes and return
 //! with it. They are still claimants until they have left.
 //!
-//! Preflight calls [`plan`] with the same input and refuses when any outlook is [`Outlook::Never`].
+//! Preflight calls [`plan`] with the same input and refuses when any outlook is [`Outlook::Never`] or [`Outlook::Unsettled`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -171,6 +171,8 @@ pub enum Outlook {
     Overridden { block: Blocker, reason: String },
     /// Not now, but it comes by itself or with its siblings' health.
     Later(Blocker),
+    /// Whether it ever comes is known within [`budget::SYNC_LAG`]: a preflight waits for that.
+    Unsettled(Blocker),
     /// Not until a person changes something: a preflight refuses.
     Never(Blocker),
     /// A DaemonSet's pod that leaves and returns with the ready label.
@@ -191,6 +193,7 @@ pub fn plan(drain: &Drain<'_>) -> Vec<Planned> {
             match overridden(drain, it) {
                 Some(granted) => Outlook::Overridden { block: blocker, reason: granted.reason.clone() },
                 None if block.class.is_permanent() => Outlook::Never(blocker),
+                None if block.class == BudgetClass::SyncFailing => Outlook::Unsettled(blocker),
                 None => Outlook::Later(blocker),
             }
         }
@@ -251,17 +254,14 @@ fn stand<'a>(drain: &Drain<'a>, claimant: &Claimant) -> Stand<'a> {
         return stand;
     }
     let next = attempt.and_then(|it| Some((it, it.next?)));
-    match budget::standing(pod, drain.budgets) {
+    match budget::standing(pod, drain.budgets, drain.now) {
         Standing::Blocked(block) => {
             // A try that failed for another reason tells more than the view.
             if let Some((attempt, until)) = next.filter(|(it, next)| *next > drain.now && !by_budget(&it.outcome)) {
                 return Stand::Resting { attempt, until };
             }
             let ask = next.map_or_else(|| after(drain.since, LAST_DELAY), |(_, next)| next);
-            Stand::Held {
-                ask: (block.class == BudgetClass::Waiting || block.class == BudgetClass::ControllerLag).then_some(ask),
-                block,
-            }
+            Stand::Held { ask: (!block.class.is_permanent()).then_some(ask), block }
         }
         standing => {
             let (spends, opened) = match standing {
@@ -384,7 +384,10 @@ pub(super) fn valid_override<'a>(drain: &Drain<'a>, uid: &Uid) -> Option<&'a Ove
 /// When a claimant's stand may change though nothing happens.
 fn due(drain: &Drain<'_>, placed: &Placed<'_>) -> Option<Timestamp> {
     match &placed.stand {
-        Stand::Held { ask, .. } => *ask,
+        Stand::Held { ask, block } => {
+            let lasts = block.budgets.iter().filter_map(|budget| budget::lasts_from(&budget.record));
+            lasts.chain(*ask).filter(|at| *at > drain.now).min()
+        }
         Stand::Resting { until, .. } => Some(*until),
         Stand::Going => {
             let pod: &Arc<PodRecord> = &placed.claimant.pod;

@@ -268,8 +268,17 @@ pub struct BudgetRecord {
     pub current_healthy: i32,
     pub desired_healthy: i32,
     pub expected_pods: i32,
-    /// Condition DisruptionAllowed is False with reason SyncFailed: its message.
-    pub sync_failed: Option<Str>,
+    /// Condition DisruptionAllowed is False with reason SyncFailed.
+    pub sync_failed: Option<SyncFailed>,
+}
+
+/// The disruption controller could not compute a budget, and allows nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SyncFailed {
+    pub message: Str,
+    /// Since when at the latest: when the condition became False, or when the status was last written, if that was later (a budget that
+    /// had no room before keeps the condition's time when its sync fails). None: neither is told.
+    pub since: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq)]

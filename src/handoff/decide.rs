@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     api::{ComponentKey, NodeName, ObjectKey, Phase, Version, keys::Slot},
-    drain::budget::{contended, tight},
+    drain::budget::{self, contended, tight},
     fleet::{
         event::Kind as Watched,
         sorted::Sorted,
@@ -419,7 +419,8 @@ impl<'a> Scene<'a> {
             // What needs no budget and no swap needs no preflight: it is Done, or a person's turn.
             facts
                 .map(|facts| {
-                    (preflight::refusals(&facts), [consent_ends(&facts), asked_again(&facts)].into_iter().flatten().min())
+                    let again = [consent_ends(&facts), asked_again(&facts), budget_settled(&facts)];
+                    (preflight::refusals(&facts), again.into_iter().flatten().min())
                 })
                 .unwrap_or_default()
         };
@@ -458,6 +459,12 @@ fn consent_ends(f: &Facts<'_>) -> Option<Timestamp> {
 fn asked_again(f: &Facts<'_>) -> Option<Timestamp> {
     let attempts = f.occupancy.claimants.iter().filter_map(|claimant| f.observed.evictions().get(&claimant.pod.meta.uid));
     attempts.filter_map(|attempt| attempt.next.filter(|next| *next > f.now)).min()
+}
+
+/// When a budget of a claimant whose last sync failed is first taken for one that can never allow anything.
+fn budget_settled(f: &Facts<'_>) -> Option<Timestamp> {
+    let budgets = f.occupancy.claimants.iter().flat_map(|claimant| budget::of(&claimant.pod, f.budgets));
+    budgets.filter_map(|budget| budget::lasts_from(&budget.record)).filter(|at| *at > f.now).min()
 }
 
 /// Active handoffs of other components on the node.

@@ -148,7 +148,7 @@ fn claimants(f: &Facts<'_>, all: &mut Vec<Blocker>) {
         return;
     }
     all.extend(evict::plan(f).into_iter().filter_map(|planned| match planned.outlook {
-        Outlook::Never(blocker) => Some(blocker),
+        Outlook::Never(blocker) | Outlook::Unsettled(blocker) => Some(blocker),
         _ => None,
     }));
     // KMM has no label that goes before the unload.

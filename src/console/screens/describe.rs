@@ -273,7 +273,7 @@ fn claimants(page: &mut Page<'_>, facts: &Facts<'_>) {
             page.text(Role::Muted, &format!("  {}", budget::culprits(view)));
         }
         if let Some(failed) = &view.record.sync_failed {
-            page.text(Role::Bad, &format!("  it allows nothing: {failed}"));
+            page.text(Role::Bad, &format!("  it allows nothing: {}", failed.message));
         }
     }
 }

@@ -1,15 +1,47 @@
 //! Tests of `budget`: one row or one test per rule of the server.
 
 use super::*;
-use crate::drain::testing::*;
+use crate::{drain::testing::*, fleet::records::SyncFailed};
 
 /// Of a Ready pod of the budget.
 fn class_of(budget: BudgetView) -> Option<BudgetClass> {
-    match standing(&pod("shop/db-0"), &budgets([budget])) {
+    match standing(&pod("shop/db-0"), &budgets([budget]), at(0)) {
         Standing::Blocked(block) => Some(block.class),
         Standing::Allowed { .. } => None,
         other => panic!("{other:?}"),
     }
+}
+
+/// Its last sync failed at this second.
+fn failed(budget: BudgetView, since: Option<i64>) -> BudgetView {
+    let message = "jobs.batch does not implement scale".into();
+    budget.record(|r| (r.disruptions_allowed, r.sync_failed) = (0, Some(SyncFailed { message, since: since.map(at) })))
+}
+
+#[test]
+fn a_sync_that_failed_is_lag_until_it_has_lasted() {
+    use BudgetClass::{Permanent, SyncFailing};
+    let table = [
+        ("just now", Some(0), SyncFailing),
+        ("by the clock of another machine", Some(3), SyncFailing),
+        ("nearly a minute ago", Some(-59), SyncFailing),
+        ("a minute ago", Some(-60), Permanent),
+        ("long ago", Some(-3600), Permanent),
+        ("nobody says when", None, Permanent),
+    ];
+    for (name, since, expected) in table {
+        let fresh = failed(budget("shop/db", 1, 2, 2), since);
+        assert_eq!(class(&fresh, at(0)), Some(expected), "{name}");
+        let lasts = lasts_from(&fresh.record);
+        assert_eq!(lasts, since.map(|since| at(since + 60)), "{name}");
+        assert!(lasts.is_none_or(|lasts| class(&fresh, lasts) == Some(Permanent)), "{name}");
+        // Neither an older generation nor numbers that look like room or like never tell more than that.
+        let unseen = failed(budget("shop/db", 1, 2, 2).record(|r| r.generation = 2), since);
+        let never = failed(budget("shop/db", 2, 2, 2), since);
+        assert_eq!([unseen, never].map(|it| class(&it, at(0))), [Some(expected); 2], "{name}");
+    }
+    assert_eq!((SyncFailing.blocker(), SyncFailing.is_permanent()), (BlockerKind::DisruptionBudgetLag, false));
+    assert_eq!(class(&budget("shop/db", 1, 2, 2), at(0)), None, "cleared by the next sync");
 }
 
 #[test]
@@ -39,7 +71,7 @@ fn a_shut_budget_is_permanent_waiting_or_lagging() {
             Some(Permanent),
         ),
         ("the last disruption is still counted", budget("shop/db", 1, 2, 2).record(|r| r.disruptions_allowed = 0), Some(Waiting)),
-        ("owner without scale", budget("shop/db", 0, 0, 0).record(|r| r.sync_failed = Some("no scale".into())), Some(Permanent)),
+        ("owner without scale", failed(budget("shop/db", 0, 0, 0), Some(-3600)), Some(Permanent)),
         (
             "changed, not computed yet: whatever else it says",
             budget("shop/db", 2, 3, 3).record(|r| r.generation = 2),
@@ -47,7 +79,7 @@ fn a_shut_budget_is_permanent_waiting_or_lagging() {
         ),
         (
             "a sync that fails never observes the generation",
-            budget("shop/db", 0, 0, 0).record(|r| (r.observed_generation, r.sync_failed) = (0, Some("no scale".into()))),
+            failed(budget("shop/db", 0, 0, 0).record(|r| r.observed_generation = 0), Some(-3600)),
             Some(Permanent),
         ),
         ("never computed", budget("shop/db", 0, 0, 0).record(|r| r.observed_generation = 0), Some(ControllerLag)),
@@ -63,11 +95,11 @@ fn a_shut_budget_is_permanent_waiting_or_lagging() {
 fn the_server_skips_budgets_of_pods_that_disrupt_nothing() {
     let budgets = budgets([budget("shop/db", 2, 2, 2)]);
     let db = || pod("shop/db-0");
-    assert!(matches!(standing(&db(), &budgets), Standing::Blocked(_)));
+    assert!(matches!(standing(&db(), &budgets, at(0)), Standing::Blocked(_)));
     for skipped in
         [db().phase(PodPhase::Pending), db().phase(PodPhase::Succeeded), db().phase(PodPhase::Failed), db().stopping(at(0))]
     {
-        assert_eq!(standing(&skipped, &budgets), Standing::Skipped);
+        assert_eq!(standing(&skipped, &budgets, at(0)), Standing::Skipped);
     }
 }
 
@@ -87,7 +119,7 @@ fn only_budgets_of_the_namespace_whose_selector_matches_count() {
     assert_eq!(names(&pod("shop/db-0")), ["shop/all", "shop/db"]);
     assert_eq!(names(&pod("shop/x-0")), ["shop/all"]);
     assert_eq!(names(&pod("other/db-0")), Vec::<String>::new());
-    assert_eq!(standing(&pod("other/db-0"), &budgets), Standing::Unbudgeted);
+    assert_eq!(standing(&pod("other/db-0"), &budgets, at(0)), Standing::Unbudgeted);
 }
 
 #[test]
@@ -95,7 +127,7 @@ fn two_budgets_block_even_a_pod_that_is_not_ready_and_both_are_named() {
     let mut second = budget("shop/second", 0, 2, 2);
     second = second.record(|r| r.selector = budget("shop/db", 0, 0, 0).record.selector.clone());
     let budgets = budgets([budget("shop/db", 1, 2, 2).record(|r| r.always_allow_unhealthy = true), second]);
-    let Standing::Blocked(block) = standing(&pod("shop/db-0").not_ready(), &budgets) else { panic!() };
+    let Standing::Blocked(block) = standing(&pod("shop/db-0").not_ready(), &budgets, at(0)) else { panic!() };
     assert_eq!(block.class, BudgetClass::TwoBudgets);
     assert!(block.sentence().contains("shop/db and shop/second"), "{}", block.sentence());
 }
@@ -112,7 +144,7 @@ fn a_pod_that_is_not_ready_leaves_by_its_policy() {
         ("IfHealthyBudget, nothing desired yet", budget("shop/db", 0, 0, 2), false),
     ];
     for (name, budget, leaves) in table {
-        let standing = standing(&sick, &budgets([budget]));
+        let standing = standing(&sick, &budgets([budget]), at(0));
         assert_eq!(matches!(standing, Standing::UnhealthyAllowed { .. }), leaves, "{name}: {standing:?}");
     }
 }
@@ -121,7 +153,7 @@ fn a_pod_that_is_not_ready_leaves_by_its_policy() {
 fn the_sentence_has_the_arithmetic_and_who_is_not_healthy() {
     let (db0, db1) = (pod("shop/db-0"), pod("shop/db-1").node(Some("n2")).not_ready());
     let view = budget("shop/db", 2, 2, 3).seeing(&[&db0, &db1, &pod("shop/db-2").stopping(at(0))]);
-    let Standing::Blocked(block) = standing(&db0, &budgets([view])) else { panic!() };
+    let Standing::Blocked(block) = standing(&db0, &budgets([view]), at(0)) else { panic!() };
     assert_eq!(
         block.sentence(),
         "PodDisruptionBudget shop/db needs 2 healthy of 3, has 2, allows 0; shop/db-1 on n2 is not Ready, shop/db-2 on n1 is being \
@@ -131,7 +163,7 @@ fn the_sentence_has_the_arithmetic_and_who_is_not_healthy() {
 
 #[test]
 fn every_block_says_what_to_do() {
-    let sentence = |budget: BudgetView| match standing(&pod("shop/db-0"), &budgets([budget])) {
+    let sentence = |budget: BudgetView| match standing(&pod("shop/db-0"), &budgets([budget]), at(0)) {
         Standing::Blocked(block) => block.sentence(),
         other => panic!("{other:?}"),
     };
@@ -140,9 +172,13 @@ fn every_block_says_what_to_do() {
         never.contains("can never allow it: needs 2 healthy of 2, has 2, allows 0 (minAvailable: 2). Raise the replicas"),
         "{never}"
     );
-    let failed =
-        sentence(budget("shop/db", 0, 0, 0).record(|r| r.sync_failed = Some("jobs.batch does not implement scale".into())));
-    assert!(failed.contains("SyncFailed, jobs.batch does not implement scale"), "{failed}");
+    let failed = sentence(self::failed(budget("shop/db", 0, 0, 0), Some(-60)));
+    assert!(failed.contains("can never allow it: SyncFailed, jobs.batch does not implement scale"), "{failed}");
+    let passes = sentence(self::failed(budget("shop/db", 0, 0, 0), Some(-59)));
+    assert!(
+        passes.contains("a moment ago: SyncFailed, jobs.batch does not implement scale. This passes by itself in seconds"),
+        "{passes}"
+    );
     let lag = sentence(budget("shop/db", 2, 3, 3).record(|r| r.generation = 2));
     assert!(lag.contains("generation 2, observed 1"), "{lag}");
     let counted = sentence(budget("shop/db", 1, 2, 2).record(|r| r.disruptions_allowed = 0));

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     drain::{eviction::Reply, eviction::classify, testing::*},
     fleet::{
-        records::{BudgetRecord, PodExtra, PodPhase},
+        records::{BudgetRecord, PodExtra, PodPhase, SyncFailed},
         view::{BudgetView, IncomingReason},
     },
 };
@@ -110,6 +110,26 @@ fn g03_crash_looping_pods_block_by_name_and_are_asked_for_seldom() {
     world.budgets = budgets([view(true)]);
     world.now = at(310);
     assert_eq!(evicted(&world), ["api-a", "api-b"]);
+}
+
+#[test]
+fn a_budget_whose_sync_failed_holds_the_plan_up_for_a_minute_and_is_then_a_never() {
+    let failed = SyncFailed { message: "found no controllers".into(), since: Some(at(-10)) };
+    let shut = budget("shop/db", 1, 2, 2).record(|r| (r.disruptions_allowed, r.sync_failed) = (0, Some(failed.clone())));
+    let mut world = world([pod("shop/db-0")]).with([shut]);
+    let [Planned { outlook: Outlook::Unsettled(blocker), .. }] = &plan(&world.drain())[..] else { panic!() };
+    assert_eq!(blocker.kind, BlockerKind::DisruptionBudgetLag);
+    assert!(blocker.message.contains("SyncFailed, found no controllers"), "{}", blocker.message);
+    // A drain under way asks the server all the same, and looks again when the minute is over.
+    world.memory.record(&reference(&pod("shop/db-0")), waiting_budget(), at(0));
+    for second in 1..5 {
+        world.now = at(second);
+        let DrainStep::Wait { blockers, recheck: Some(recheck) } = step(&world.drain()) else { panic!("{second}") };
+        assert_eq!((blockers[0].kind, recheck > world.now && recheck <= at(50)), (BlockerKind::DisruptionBudgetLag, true));
+    }
+    world.now = at(50);
+    assert!(matches!(&plan(&world.drain())[0].outlook, Outlook::Never(it) if it.kind == BlockerKind::DisruptionBudgetNever));
+    assert_eq!(only(waits(&world)).kind, BlockerKind::DisruptionBudgetNever);
 }
 
 #[test]

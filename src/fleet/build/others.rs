@@ -84,6 +84,14 @@ impl BudgetBuilder {
         self.but(|it| it.always_allow_unhealthy = true)
     }
 
+    /// Its last sync failed at this time.
+    pub fn sync_failed(self, message: &str, since: Timestamp) -> Self {
+        self.but(|it| {
+            it.disruptions_allowed = 0;
+            it.sync_failed = Some(SyncFailed { message: message.into(), since: Some(since) });
+        })
+    }
+
     /// The controller has not counted yet.
     pub fn lagging(self) -> Self {
         self.but(|it| it.generation = it.observed_generation + 1)

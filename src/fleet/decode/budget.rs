@@ -1,15 +1,20 @@
 //! PodDisruptionBudgets.
 
+use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{
     Context, Slim,
     meta::{RawCondition, RawMeta},
-    text::{IntOrText, List, Text},
+    text::{IntOrText, List, Text, timestamp},
 };
 use crate::{
     api::component::LabelSelector,
-    fleet::{event::Record, records::BudgetRecord},
+    fleet::{
+        event::Record,
+        records::{BudgetRecord, SyncFailed},
+    },
 };
 
 pub(super) struct Budget;
@@ -17,7 +22,7 @@ pub(super) struct Budget;
 #[derive(Deserialize)]
 pub(super) struct RawBudget<'a> {
     #[serde(borrow)]
-    metadata: RawMeta<'a>,
+    metadata: &'a RawValue,
     #[serde(borrow, default)]
     spec: RawSpec<'a>,
     #[serde(borrow, default)]
@@ -46,6 +51,26 @@ struct RawStatus<'a> {
     conditions: List<RawCondition<'a>>,
 }
 
+/// When the status was last written, by `metadata.managedFields`.
+fn status_written(metadata: &RawValue) -> Option<Timestamp> {
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Managed<'a> {
+        #[serde(borrow)]
+        managed_fields: List<Entry<'a>>,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Entry<'a> {
+        #[serde(borrow)]
+        subresource: Text<'a>,
+        #[serde(borrow)]
+        time: Text<'a>,
+    }
+    let managed = serde_json::from_str::<Managed<'_>>(metadata.get()).unwrap_or_default().managed_fields;
+    managed.iter().filter(|entry| &*entry.subresource == "status").filter_map(|entry| timestamp(&entry.time)).max()
+}
+
 impl Slim for Budget {
     type Raw<'a> = RawBudget<'a>;
 
@@ -55,11 +80,16 @@ impl Slim for Budget {
             .conditions
             .iter()
             .find(|it| &*it.kind == "DisruptionAllowed" && &*it.status == "False" && &*it.reason == "SyncFailed");
-        let sync_failed = sync_failed.map(|it| context.own(&it.message));
+        let sync_failed = sync_failed.map(|it| SyncFailed {
+            message: context.own(&it.message),
+            // The long list is read for such budgets only.
+            since: it.since().max(status_written(raw.metadata)),
+        });
+        let metadata: RawMeta<'_> = serde_json::from_str(raw.metadata.get()).map_err(|error| format!("metadata: {error}"))?;
         Ok(Record::Budget(BudgetRecord {
-            key: raw.metadata.key(context)?,
-            meta: raw.metadata.meta(context)?,
-            generation: raw.metadata.generation.unwrap_or(0),
+            key: metadata.key(context)?,
+            meta: metadata.meta(context)?,
+            generation: metadata.generation.unwrap_or(0),
             observed_generation: raw.status.observed_generation.unwrap_or(0),
             selector: raw.spec.selector,
             min_available: raw.spec.min_available.map(|it| context.text(&it.0)),

@@ -137,6 +137,28 @@ fn managed_fields_tell_who_closed_a_node() {
 }
 
 #[test]
+fn a_failed_sync_of_a_budget_dates_from_the_last_write_of_its_status() {
+    let since = |reason: &str, changed: Value, written: Value| {
+        let object = json!({
+            "metadata": {"name": "db", "namespace": "shop", "uid": "u", "generation": 1, "managedFields": [
+                {"manager": "kubectl", "operation": "Update", "time": "2026-01-02T09:00:00Z", "fieldsV1": {}},
+                {"manager": "controllers", "operation": "Update", "subresource": "status", "time": written, "fieldsV1": {}}]},
+            "status": {"conditions": [{"type": "DisruptionAllowed", "status": "False", "reason": reason, "message": "no owner",
+                "lastTransitionTime": changed}]},
+        });
+        let Record::Budget(budget) = decode(Kind::Budget, &object) else { panic!() };
+        budget.sync_failed.map(|it| (it.message.to_string(), it.since.map(|at| at.to_string())))
+    };
+    let (early, late) = (json!("2026-01-02T03:04:05Z"), json!("2026-01-02T04:00:00Z"));
+    let at = |text: &Value| Some(("no owner".to_owned(), text.as_str().map(str::to_owned)));
+    assert_eq!(since("SyncFailed", early.clone(), late.clone()), at(&late), "it had no room before, and keeps that time");
+    assert_eq!(since("SyncFailed", late.clone(), early.clone()), at(&late));
+    assert_eq!(since("SyncFailed", early.clone(), Value::Null), at(&early));
+    assert_eq!(since("SyncFailed", Value::Null, Value::Null), at(&Value::Null));
+    assert_eq!(since("InsufficientPods", early, late), None);
+}
+
+#[test]
 fn a_daemon_set_requires_a_label_only_if_every_alternative_does() {
     let ready = "lockkeeper.dev/ready.ns.gpu";
     let term = |keys: &[&str]| json!({"matchExpressions": keys.iter().map(|k| json!({"key": k, "operator": "Exists"})).collect::<Vec<_>>()});

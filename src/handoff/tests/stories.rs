@@ -307,6 +307,30 @@ fn g04_a_blocked_node_is_skipped_and_stays_open() {
 }
 
 #[test]
+fn a_budget_whose_sync_failed_a_moment_ago_is_waited_for_before_the_node_is_closed() {
+    let mut world = World::new(&["n1"]);
+    world.put_pod(
+        pod("shop/db-0").on("n1").claims(RESOURCE, 1).owned_by("StatefulSet", "db").label("app", "db").created(at(-900)).build(),
+    );
+    let shut = |world: &World| {
+        budget("shop/db").selects("app", "db").min_available("1").counts(2, 1, 2).sync_failed("found no controllers", world.at())
+    };
+    let failing = shut(&world);
+    world.fleet.put(failing);
+    world.fleet.put(scale("StatefulSet", "shop/db", 2));
+    world.ask("n1", "2");
+    world.ticks(30);
+    assert_eq!((world.phase("n1"), world.blockers("n1")), (Phase::Queued, vec!["DisruptionBudgetLag".to_owned()]));
+    // Nothing tells of it but the clock.
+    world.ticks(40);
+    assert_eq!((world.phase("n1"), world.blockers("n1")), (Phase::Queued, vec!["DisruptionBudgetNever".to_owned()]));
+    assert!(!world.nodes["n1"].unschedulable && world.evicted.is_empty());
+    world.fleet.put(budget("shop/db").selects("app", "db").min_available("1").counts(2, 1, 2));
+    world.until_phase("n1", Phase::Done);
+    assert_eq!(world.evicted.len(), 1);
+}
+
+#[test]
 fn an_override_deletes_one_pod_past_its_budget() {
     let mut world = World::new(&["n1"]);
     world.put_pod(
