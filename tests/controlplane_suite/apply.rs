@@ -72,6 +72,11 @@ impl Caller {
         self.send("POST", &format!("{collection}{query}"), "application/json", object).await
     }
 
+    /// Reads what is at a path.
+    pub async fn get(&self, path: &str) -> Result<Value, Refused> {
+        self.send("GET", path, "application/json", &Value::Null).await
+    }
+
     /// Sends a JSON merge patch to a path.
     pub async fn merge(&self, path: &str, patch: &Value, stay: Stay) -> Result<Value, Refused> {
         let query = format!("?fieldManager={}{}", self.manager, dry_run(stay));

@@ -21,16 +21,16 @@ fn a_budget_that_can_never_allow_refuses_the_start_until_it_is_changed() {
     block_on(async {
         let fleet = Fleet::start(&arena.site, "never", 2, |_| {}).await;
         let apps = fleet.apps();
-        fleet.apply(&[fleet.claimants("db", 1), objects::budget(&apps, "db", "minAvailable", json!(1))]).await;
+        fleet.apply(&[fleet.claimants_apart("db", 1), objects::budget(&apps, "db", "minAvailable", json!(1))]).await;
         let node = node_of(&fleet.running("db", 1).await[0]).to_owned();
         fleet.release("2.0", fleet.module("2.0")).await;
         let attempt = fleet.hand_over(&node, "2.0", 1).await;
 
-        let seen = fleet.blocker(&arena.engine, &node, BlockerKind::DisruptionBudgetNever).await;
+        let words = "needs 1 healthy of 1, has 1, allows 0 (minAvailable: 1)";
+        let seen = fleet.blocker_saying(&arena.engine, &node, BlockerKind::DisruptionBudgetNever, words).await;
         assert_eq!(seen.object.to_string(), "PodDisruptionBudget never-apps/db");
-        assert!(seen.message.contains("needs 1 healthy of 1, has 1, allows 0 (minAvailable: 1)"), "{}", seen.message);
         assert!(seen.message.contains("It holds never-apps/db-"), "{}", seen.message);
-        let recorded = fleet.recorded(&node, BlockerKind::DisruptionBudgetNever).await;
+        let recorded = fleet.recorded_saying(&node, BlockerKind::DisruptionBudgetNever, words).await;
         assert_eq!((recorded.object, recorded.message), (seen.object.to_string(), seen.message));
         let status = fleet.handoff(&node).await.and_then(|handoff| handoff.status).expect("a status");
         assert_eq!(status.phase, Phase::Queued);
@@ -70,13 +70,12 @@ fn a_budget_that_waits_for_a_sick_pod_is_named_and_then_allows() {
         fleet.release("2.0", fleet.module("2.0")).await;
         let attempt = fleet.hand_over(&node, "2.0", 1).await;
 
-        let seen = fleet.blocker(&arena.engine, &node, BlockerKind::DisruptionBudget).await;
+        let words = "needs 1 healthy of 2, has 1, allows 0; sick-apps/cache-";
+        let seen = fleet.blocker_saying(&arena.engine, &node, BlockerKind::DisruptionBudget, words).await;
         assert_eq!(seen.object.to_string(), "PodDisruptionBudget sick-apps/shop");
-        assert!(seen.message.contains("needs 1 healthy of 2, has 1, allows 0; sick-apps/cache-"), "{}", seen.message);
         assert!(seen.message.contains("is not Ready"), "{}", seen.message);
-        let recorded = fleet.recorded(&node, BlockerKind::DisruptionBudget).await;
+        let recorded = fleet.recorded_saying(&node, BlockerKind::DisruptionBudget, "needs 1 healthy of 2, has 1, allows 0").await;
         assert_eq!(recorded.object, seen.object.to_string());
-        assert!(recorded.message.contains("needs 1 healthy of 2, has 1, allows 0"), "{}", recorded.message);
         let status = fleet.handoff(&node).await.and_then(|handoff| handoff.status).expect("a status");
         assert_eq!(status.phase, Phase::Draining);
         assert_eq!(uid_of(&fleet.running("model", 1).await[0]), uid_of(&model), "nobody went past the budget");

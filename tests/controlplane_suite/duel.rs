@@ -24,7 +24,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    fleet::{Fleet, name_of, node_of, phase_of},
+    fleet::{Fleet, LONG, name_of, node_of, phase_of},
+    installed::await_right,
     reconciler::Process,
     site::{Site, block_on},
     support::controlplane::User,
@@ -85,7 +86,8 @@ struct Request {
 }
 
 fn requests(site: &Site) -> Vec<Request> {
-    let log = fs::read_to_string(site.plane.dir().join("audit.log")).expect("audit log");
+    let log = fs::read(site.plane.dir().join("audit.log")).expect("audit log");
+    let log = String::from_utf8_lossy(&log);
     let text = |line: &Value, pointer: &str| line.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut all: Vec<Request> = log
         .lines()
@@ -119,6 +121,7 @@ fn two_reconcilers_whose_leader_is_stopped_and_killed_at_random() {
     // The audit log tells them apart by their users.
     let powers = ["create", "clusterrolebinding", "second-reconciler", "--clusterrole=cluster-admin", "--user=viewer"];
     site.plane.kubectl(powers).expect_ok();
+    block_on(await_right(&site.plane, User::Viewer, "patch", "nodes"));
     let users = [User::Reconciler, User::Viewer];
     let mut lives = [1, 1];
     let mut engines = users.map(|user| Process::reconcile(&site, user, &format!("{}-1", user.name())));
@@ -174,7 +177,7 @@ fn two_reconcilers_whose_leader_is_stopped_and_killed_at_random() {
             }
             done
         };
-        let end = Instant::now() + Duration::from_secs(420);
+        let end = Instant::now() + LONG * 3;
         loop {
             sleep(Duration::from_millis(dice.random_range(500..5000))).await;
             if done().await == NODES {

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use crate::{site::Site, support::controlplane::User, wait::eventually};
 
 /// The longest that anything here takes, on a busy machine.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(300);
 
 /// Devices of a node.
 pub const DEVICES: u32 = 4;
@@ -184,6 +184,14 @@ impl<'a> Fleet<'a> {
         objects::deployment(&self.apps(), app, replicas, self.claimant(app))
     }
 
+    /// The same, no two of them on one node.
+    pub fn claimants_apart(&self, app: &str, replicas: u32) -> Object {
+        let mut template = self.claimant(app);
+        template["spec"]["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}]}});
+        objects::deployment(&self.apps(), app, replicas, template)
+    }
+
     /// A pod template with one device.
     pub fn claimant(&self, app: &str) -> Value {
         objects::template(app, Some((&self.resource(), 1)), 5)
@@ -333,22 +341,33 @@ impl<'a> Fleet<'a> {
 
     /// Waits until the engine's picture names a blocker of this kind for a node.
     pub async fn blocker(&self, engine: &Engine, node: &str, kind: BlockerKind) -> Blocker {
+        self.blocker_saying(engine, node, kind, "").await
+    }
+
+    /// Waits until it has these words too: what a controller counts, or a kubelet tells, may come after the blocker.
+    pub async fn blocker_saying(&self, engine: &Engine, node: &str, kind: BlockerKind, words: &str) -> Blocker {
         let subject = self.subject(node);
+        let is = |blocker: &&Blocker| blocker.kind == kind && blocker.message.contains(words);
         let find = |picture: &Picture| match picture.verdicts.get(&subject) {
-            Some(Verdict::Wait(wait)) => wait.blockers.iter().find(|blocker| blocker.kind == kind).cloned(),
+            Some(Verdict::Wait(wait)) => wait.blockers.iter().find(is).cloned(),
             _ => None,
         };
         match tokio::time::timeout(LONG, engine.until(|picture| find(picture).is_some())).await {
             Ok(picture) => picture.as_ref().and_then(find).expect("the engine runs"),
-            Err(_) => panic!("no {kind:?} for {node}: {:?}", engine.pictures().borrow().verdicts.get(&subject)),
+            Err(_) => panic!("no {kind:?} {words:?} for {node}: {:?}", engine.pictures().borrow().verdicts.get(&subject)),
         }
     }
 
     /// Waits until the node's NodeHandoff names a blocker of this kind.
     pub async fn recorded(&self, node: &str, kind: BlockerKind) -> lockkeeper::api::handoff::BlockerRecord {
-        eventually(&format!("{kind:?} on the NodeHandoff of {node}"), LONG, || async {
+        self.recorded_saying(node, kind, "").await
+    }
+
+    /// Waits until it has these words too.
+    pub async fn recorded_saying(&self, node: &str, kind: BlockerKind, words: &str) -> lockkeeper::api::handoff::BlockerRecord {
+        eventually(&format!("{kind:?} {words:?} on the NodeHandoff of {node}"), LONG, || async {
             let status = self.handoff(node).await.and_then(|handoff| handoff.status).unwrap_or_default();
-            let found = status.blockers.iter().find(|blocker| blocker.kind == kind.word());
+            let found = status.blockers.iter().find(|blocker| blocker.kind == kind.word() && blocker.message.contains(words));
             found.cloned().map(Some).ok_or_else(|| format!("{status:?}"))
         })
         .await

@@ -1,10 +1,18 @@
 //! The shared control plane with everything that `lockkeeper manifests` prints, and its roles bound to the users of the tests.
 
-use std::{sync::OnceLock, time::Duration};
+use std::sync::OnceLock;
 
 use lockkeeper::cli::manifests::{Manifests, RoleName, render};
 
-use crate::support::controlplane::{ControlPlane, User};
+use serde_json::json;
+
+use crate::{
+    apply::{Caller, Stay},
+    samples,
+    site::block_on,
+    support::controlplane::{ControlPlane, User},
+    wait::{CONTROLLER, eventually},
+};
 
 /// [`ControlPlane::shared`], once it has taken the manifests. `None` as there.
 pub fn installed() -> Option<&'static ControlPlane> {
@@ -30,26 +38,56 @@ pub fn install(plane: &ControlPlane) {
     // A warning says that the server does not understand a part of what it took.
     assert_eq!(said.stderr, "", "{}", said.stdout);
     said.expect_ok();
-    plane
-        .kubectl(["wait", "--for=condition=Established", "crd/nodecomponents.lockkeeper.dev", "crd/nodehandoffs.lockkeeper.dev"])
-        .expect_ok();
-    await_policies(plane);
+    // A thread of its own: whoever calls may be in a runtime already.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| block_on(in_force(plane)));
+        waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
-/// A server takes up a new policy within a second or so, and lets everything through until then.
-fn await_policies(plane: &ControlPlane) {
-    let node =
-        r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe", "labels": {"lockkeeper.dev/loader.a.b": "1"}}}"#;
-    let set = r#"{"apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": {"name": "probe", "namespace": "default", "labels": {"lockkeeper.dev/component": "b"}},
-        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [
-            {"name": "main", "image": "none"}]}}}}"#;
-    for object in [node, set] {
-        for _ in 0..300 {
-            if !plane.kubectl_as(User::Admin, ["create", "--dry-run=server", "-f", "-"], object).ok {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
+/// What a server takes up in its own time: the kinds of a CRD some time after it has established it, roles, bindings and admission policies
+/// by watches.
+async fn in_force(plane: &ControlPlane) {
+    let admin = Caller::new(plane, User::Admin).await;
+    for plural in ["nodecomponents", "nodehandoffs"] {
+        let path = format!("/apis/lockkeeper.dev/v1alpha1/{plural}?limit=1");
+        eventually(plural, CONTROLLER, || async { admin.get(&path).await.map(Some) }).await;
     }
+    for (user, verb, resource) in [
+        (User::Operator, "create", "nodehandoffs.lockkeeper.dev"),
+        (User::Viewer, "list", "nodehandoffs.lockkeeper.dev"),
+        (User::Reconciler, "patch", "nodes"),
+        (User::Reconciler, "create", "lockkeeper-system:leases.coordination.k8s.io"),
+    ] {
+        await_right(plane, user, verb, resource).await;
+    }
+    let node =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe", "labels": {"lockkeeper.dev/loader.a.b": "1"}}});
+    let template = samples::template("main", "none");
+    let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "probe", "namespace": "default", "labels": {"lockkeeper.dev/component": "b"}},
+        "spec": {"selector": {"matchLabels": {"app": "main"}}, "template": template}});
+    let component = samples::component("default", &"n".repeat(52), "1.0");
+    let mut handoff = samples::handoff("default", "probe", "n1", "1.0");
+    handoff["spec"]["overrides"] = json!([{"podUid": "u", "reason": "r", "until": "2030-01-01T00:00:00Z"}]);
+    let operator = Caller::new(plane, User::Operator).await;
+    for (who, object) in [(&admin, node), (&admin, set), (&admin, component), (&operator, handoff)] {
+        eventually("an admission policy", CONTROLLER, || async {
+            match who.create(&object, Stay::No).await {
+                Err(refused) if refused.says(&["ValidatingAdmissionPolicy"]) => Ok(Some(())),
+                Err(refused) => Err(refused.to_string()),
+                Ok(_) => Err(format!("it lets through {object}")),
+            }
+        })
+        .await;
+    }
+}
+
+/// Waits until the server lets a user do this, in the words of [`Caller::may`].
+pub async fn await_right(plane: &ControlPlane, user: User, verb: &str, resource: &str) {
+    let caller = Caller::new(plane, user).await;
+    eventually(&format!("{} to be allowed to {verb} {resource}", user.name()), CONTROLLER, || async {
+        Ok::<_, String>(caller.may(verb, resource).await.then_some(()))
+    })
+    .await;
 }

@@ -175,7 +175,7 @@ fn real(home: &Path) -> Option<(ControlPlane, Kubectl)> {
     let plane = ControlPlane::own(&[])?;
     let crds = render(&Manifests { crds: true, ..Manifests::default() }, None).expect("manifests");
     plane.kubectl_as(User::Admin, ["apply", "-f", "-"], &crds).expect_ok();
-    plane.kubectl(["wait", "--for=condition=Established", "crd", "--all"]).expect_ok();
+    plane.kubectl(["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"]).expect_ok();
     plane.kill(Component::ControllerManager);
     plane.kill(Component::Scheduler);
     let kubectl = Kubectl::new(plane.kubeconfig(User::Admin), home);
@@ -368,7 +368,7 @@ fn drain_under_a_budget(kubectl: &Kubectl) -> Said {
         })
     };
     status("pdb", "db", budget(0));
-    let mut drain = kubectl.start(&["drain", "drained", "--timeout=60s"], "", &[]);
+    let mut drain = kubectl.start(&["drain", "drained", "--timeout=300s"], "", &[]);
     // It tries at once, and again after 5 s.
     let mut heard = BufReader::new(drain.stderr.take().expect("standard error"));
     let mut stderr = String::new();
@@ -439,7 +439,7 @@ fn kubectl_works_on_the_served_demo() {
     let Some(demo) = demo() else { return };
     let kubectl = &demo.kubectl;
     let none: &[(String, String)] = &[];
-    kubectl.ok(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=10s"]);
+    kubectl.ok(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=300s"]);
     let columns = kubectl.ok(&[
         "get",
         "nodes",
@@ -473,7 +473,7 @@ fn kubectl_works_on_the_served_demo() {
 
     // A handoff is asked for from outside; the engine that goes on runs it, and tells so.
     let handed = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
-        .args(["handoff", "gpu", "gpu-01", "--to", "1.0", "--wait", "--timeout", "90", "--kubeconfig"])
+        .args(["handoff", "gpu", "gpu-01", "--to", "1.0", "--wait", "--timeout", "300", "--kubeconfig"])
         .arg(&kubectl.kubeconfig)
         .output()
         .expect("the program starts");
@@ -494,29 +494,38 @@ fn kubectl_works_on_the_served_demo() {
         "-p",
         "{\"spec\": {\"minAvailable\": null, \"maxUnavailable\": 0}}",
     ]);
-    kubectl.ok(&["wait", "pdb/training-1", "-n", "ml", "--for=jsonpath={.status.disruptionsAllowed}=0", "--timeout=20s"]);
-    let drain =
-        kubectl.start(&["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=90s"], "", none);
-    std::thread::sleep(std::time::Duration::from_secs(7));
+    kubectl.ok(&["wait", "pdb/training-1", "-n", "ml", "--for=jsonpath={.status.disruptionsAllowed}=0", "--timeout=300s"]);
+    let mut drain =
+        kubectl.start(&["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=300s"], "", none);
+    let mut heard = BufReader::new(drain.stderr.take().expect("standard error"));
+    let mut stderr = String::new();
+    while !stderr.contains("will retry after 5s") && heard.read_line(&mut stderr).expect("text") > 0 {}
     kubectl.ok(&["patch", "pdb", "training-1", "-n", "ml", "--type=merge", "-p", "{\"spec\": {\"maxUnavailable\": 1}}"]);
     let drained = said(drain);
+    heard.read_to_string(&mut stderr).expect("text");
+    let drained = Said { stderr, ..drained };
     assert!(drained.stderr.contains("Cannot evict pod as it would violate the pod's disruption budget."), "{drained:?}");
     assert!(drained.code == Some(0) && drained.stdout.ends_with(&format!("node/{node} drained\n")), "{drained:?}");
     assert!(drained.stderr.contains("ignoring DaemonSet-managed Pods"), "{drained:?}");
     assert_eq!(kubectl.ok(&["uncordon", &node]), format!("node/{node} uncordoned\n"));
 
     // A watch tells of what happens meanwhile.
-    let watch = kubectl.start(&["get", "node", &node, "--watch", "--request-timeout=5s"], "", none);
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    let mut watch = kubectl.start(&["get", "node", &node, "--watch", "--request-timeout=300s"], "", none);
+    let mut heard = BufReader::new(watch.stdout.take().expect("standard output"));
+    let mut stdout = String::new();
+    while !stdout.contains(&node) && heard.read_line(&mut stdout).expect("text") > 0 {}
+    assert!(!stdout.contains("SchedulingDisabled"), "{stdout}");
     kubectl.ok(&["cordon", &node]);
+    while !stdout.contains("SchedulingDisabled") && heard.read_line(&mut stdout).expect("text") > 0 {}
+    watch.kill().expect("kill kubectl");
     let watched = said(watch);
-    assert!(watched.stdout.lines().any(|line| line.contains("SchedulingDisabled")), "{watched:?}");
+    assert!(stdout.contains("SchedulingDisabled"), "{stdout}{watched:?}");
     kubectl.ok(&["uncordon", &node]);
     // Scaling is the controllers' work, and a rollout ends.
     kubectl.ok(&["scale", "deployment/web-1", "-n", "web", "--replicas=3"]);
-    let rolled = kubectl.ok(&["rollout", "status", "deployment/web-1", "-n", "web", "--timeout=60s"]);
+    let rolled = kubectl.ok(&["rollout", "status", "deployment/web-1", "-n", "web", "--timeout=300s"]);
     assert!(rolled.contains("successfully rolled out"), "{rolled}");
     // Deleting waits for the kubelet's part.
     let pod = kubectl.ok(&["get", "pods", "-n", "web", "-o", "jsonpath={.items[0].metadata.name}"]);
-    kubectl.ok(&["delete", "pod", pod.trim(), "-n", "web", "--timeout=60s"]);
+    kubectl.ok(&["delete", "pod", pod.trim(), "-n", "web", "--timeout=300s"]);
 }

@@ -52,7 +52,10 @@ fn labels_moved_by_kubectl_alone_keep_the_order_and_a_typo_stops_everything() {
         };
         let label = Role::Desired.key(&fleet.key());
         fleet
-            .apply(&[fleet.claimants("training", 2), objects::budget(&fleet.apps(), "training", "maxUnavailable", json!(1))])
+            .apply(&[
+                fleet.claimants_apart("training", 2),
+                objects::budget(&fleet.apps(), "training", "maxUnavailable", json!(1)),
+            ])
             .await;
         let pods = fleet.running("training", 2).await;
         assert!(fleet.nodes.iter().all(|node| pods.iter().any(|pod| node_of(pod) == node)), "one on each node");
@@ -70,7 +73,7 @@ fn labels_moved_by_kubectl_alone_keep_the_order_and_a_typo_stops_everything() {
         assert!(shown.starts_with("gpu.hand-1 ") && shown.contains(" 2.0 "), "{shown}");
 
         kubectl("cordon hand-1");
-        kubectl("drain hand-1 --pod-selector=app=training --ignore-daemonsets --timeout=60s");
+        kubectl("drain hand-1 --pod-selector=app=training --ignore-daemonsets --timeout=300s");
         fleet.ended("hand-1", handoff.spec.attempt, Phase::Done).await;
         assert_eq!(fleet.node("hand-1").await.spec.and_then(|spec| spec.unschedulable), Some(true), "a person's cordon stays");
         kubectl("uncordon hand-1");

@@ -97,9 +97,12 @@ async fn controllers_and_scheduler_run_pods_of_a_daemon_set_on_nodes_made_by_han
     .await;
 
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = nodes.get(&first.name).await.expect("node");
-    let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-    assert!(taints.is_empty(), "a Ready node keeps no taint: {taints:?}");
+    eventually("a Ready node to keep no taint", CONTROLLER, || async {
+        let node = nodes.get(&first.name).await.map_err(|error| error.to_string())?;
+        let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        if taints.is_empty() { Ok(Some(())) } else { Err(format!("{taints:?}")) }
+    })
+    .await;
     let said = plane.kubectl(["get", "node", &first.name, "--no-headers"]).expect_ok();
     assert!(said.contains(" Ready "), "{said}");
     first.delete().await;

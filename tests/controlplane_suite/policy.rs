@@ -34,7 +34,24 @@ async fn with_rights_on(plane: &ControlPlane, user: &'static str, resources: &[(
     let verbs = json!(["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]);
     let rules = resources.iter().map(|(group, resource)| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs}));
     allow(&admin, user, rules.collect()).await;
-    Caller::named(plane, user).await
+    let caller = Caller::named(plane, user).await;
+    for (group, resource) in resources {
+        let word = match (*group, resource.split_once('/')) {
+            ("", _) => (*resource).to_owned(),
+            (group, Some((plural, sub))) => format!("{plural}.{group}/{sub}"),
+            (group, None) => format!("{resource}.{group}"),
+        };
+        in_force(&caller, "patch", &word).await;
+    }
+    caller
+}
+
+/// The server learns of roles and bindings by watches of its own.
+async fn in_force(caller: &Caller, verb: &str, resource: &str) {
+    eventually(&format!("the right to {verb} {resource}"), CONTROLLER, || async {
+        Ok::<_, String>(caller.may(verb, resource).await.then_some(()))
+    })
+    .await;
 }
 
 /// The reconciler, who calls himself what lockkeeper calls itself.
@@ -250,6 +267,7 @@ async fn an_override_needs_a_verb_of_its_own() {
         {"apiGroups": ["lockkeeper.dev"], "resources": ["nodehandoffs"], "verbs": ["get", "list", "create", "update", "patch", "override"]},
     ]);
     allow(&admin, "policy-trusted", rules).await;
+    in_force(&trusted, "override", "nodehandoffs.lockkeeper.dev").await;
 
     let object = handoff("policy-overrides", "gpu", "n1", "2.0");
     let overrides = |uids: &[&str]| -> Value {

@@ -52,8 +52,9 @@ fn five_nodes_are_handed_over_in_the_queues_order() {
             let status = fleet.ended(node, attempts[node], Phase::Done).await;
             fleet.runs(node, "2.0").await;
             assert_eq!(fleet.story(node), "+1.0 -1.0 +2.0", "{node}");
-            let started = status.steps.first().expect("steps").started_at.clone();
-            let ended = status.phase_since.clone().expect("the time of its end");
+            let time = |text: &str| text.parse::<jiff::Timestamp>().expect("a time");
+            let started = time(&status.steps.first().expect("steps").started_at);
+            let ended = time(&status.phase_since.expect("the time of its end"));
             runs.push((started, ended, node));
         }
         runs.sort();

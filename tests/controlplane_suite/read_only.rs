@@ -10,7 +10,7 @@ use lockkeeper::engine::{
 use serde_json::json;
 
 use crate::{
-    fleet::Fleet,
+    fleet::{Fleet, LONG},
     site::{Asked, arena, block_on},
     support::controlplane::User,
 };
@@ -29,10 +29,11 @@ fn with_every_right_a_read_only_process_sends_no_write() {
             let cluster = arena.site.cluster(User::Viewer, true).await;
             let options = EngineOptions { mode, identity: "looks".into(), ..EngineOptions::default() };
             let engine = Engine::start(cluster, options);
-            let known = engine.until(|picture| picture.fleet.synced && picture.fleet.components.contains_key(&fleet.key()));
-            let picture =
-                tokio::time::timeout(Duration::from_secs(60), known).await.expect("a picture").expect("the engine runs");
-            assert_eq!(picture.leadership.holder.as_deref(), Some("arena"), "it sees who leads");
+            let known = engine.until(|picture| {
+                let all = picture.fleet.synced && picture.fleet.components.contains_key(&fleet.key());
+                all && picture.leadership.holder.as_deref() == Some("arena")
+            });
+            tokio::time::timeout(LONG, known).await.expect("it sees the component and who leads").expect("the engine runs");
             let (component, node) = (fleet.key(), lockkeeper::api::NodeName::from("looks-1"));
             let intents = [
                 fleet.to("looks-1", "2.0"),

@@ -4,18 +4,17 @@ use std::{
     collections::BTreeSet,
     fs::File,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
-use futures::StreamExt;
-use kube::{
-    Api,
-    runtime::{WatchStreamExt, watcher},
-};
+use kube::{Api, api::ListParams};
 use lockkeeper::{
     api::{NodeHandoff, NodeHandoffStatus, Phase},
     sim::{people::hands::Hands, scenarios::objects},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     fleet::Fleet,
@@ -51,8 +50,15 @@ impl<'a> Reconciler<'a> {
         self.lives
     }
 
-    /// Killed as soon as a handoff is seen in one of the phases that are left, and started again, until so many handoffs are done. Each
-    /// phase must have been hit by then, and none of the handoffs may end otherwise.
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("signal lockkeeper");
+    }
+
+    /// Killed in each of these phases of a handoff, and started again, until so many handoffs are done. Each phase must have been hit by
+    /// then, and none of the handoffs may end otherwise.
+    ///
+    /// It lives in small slices, and is frozen while the handoffs are looked at: on any machine a phase is seen before it is over, and it
+    /// is the one in which the process dies.
     pub async fn killed_in_each(
         &mut self,
         admin: &Hands,
@@ -61,24 +67,43 @@ impl<'a> Reconciler<'a> {
         count: usize,
         is_done: impl Fn(&NodeHandoffStatus) -> bool,
     ) {
-        let mut events = watcher(handoffs.clone(), watcher::Config::default()).applied_objects().boxed();
-        let mut done = BTreeSet::new();
-        while done.len() < count {
-            let event = tokio::time::timeout(crate::fleet::LONG, events.next()).await.expect("it goes on").expect("a watch");
-            let Ok(handoff) = event else { continue };
-            let status = handoff.status.clone().unwrap_or_default();
-            assert!(!matches!(status.phase, Phase::Failed | Phase::Aborted), "{handoff:?}");
-            if is_done(&status) {
-                done.insert(handoff.spec.node.clone());
+        const SLICE: Duration = Duration::from_millis(25);
+        let mut slice = SLICE;
+        let (mut last, mut changed) = (Vec::new(), Instant::now());
+        loop {
+            sleep(slice).await;
+            self.signal(Signal::STOP);
+            let began = Instant::now();
+            let list = || async { handoffs.list(&ListParams::default()).await.map(Some) };
+            let now = eventually("a list of handoffs", crate::fleet::LONG, list).await.items;
+            // Where the server is slow the reconciler is too.
+            slice = SLICE.max(began.elapsed());
+            let status = |handoff: &NodeHandoff| handoff.status.clone().unwrap_or_default();
+            let failed = now.iter().find(|handoff| matches!(status(handoff).phase, Phase::Failed | Phase::Aborted));
+            assert!(failed.is_none(), "{failed:?}");
+            if now.iter().filter(|handoff| is_done(&status(handoff))).count() >= count {
+                self.signal(Signal::CONT);
+                break;
             }
-            if !left.contains(&status.phase) {
+            let phases: Vec<Phase> = now.iter().map(|handoff| status(handoff).phase).collect();
+            let Some(at) = phases.iter().position(|phase| left.contains(phase)) else {
+                if last != phases {
+                    (last, changed) = (phases, Instant::now());
+                }
+                assert!(
+                    changed.elapsed() < crate::fleet::LONG,
+                    "it does not go on: {:?}",
+                    now.iter().map(status).collect::<Vec<_>>()
+                );
+                self.signal(Signal::CONT);
                 continue;
-            }
+            };
             self.kill();
-            let name = handoff.metadata.name.as_deref().unwrap_or_default();
-            let now = eventually("the handoff", crate::fleet::LONG, || async { handoffs.get_opt(name).await }).await;
-            // It may have gone on in the moment before.
-            left.remove(&now.status.unwrap_or_default().phase);
+            // What it had sent before it was frozen may have arrived since.
+            let name = now[at].metadata.name.as_deref().unwrap_or_default();
+            let then = eventually("the handoff", crate::fleet::LONG, || async { handoffs.get_opt(name).await }).await;
+            left.remove(&status(&then).phase);
+            changed = Instant::now();
             // The first successor waits until the Lease has run out; for the others a person who knows that it is dead empties it.
             if self.lives > 1 {
                 let lease = "/apis/coordination.k8s.io/v1/namespaces/lockkeeper-system/leases/lockkeeper";

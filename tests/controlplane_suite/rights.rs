@@ -15,6 +15,7 @@ use lockkeeper::{
     sim::{actors::MachineSpec, scenarios::objects},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     fleet::{Fleet, LONG},
@@ -271,7 +272,16 @@ fn the_printed_roles_are_enough_for_whole_upgrades_and_none_of_their_rules_is_id
             (User::Viewer, &["--read-only", "plan", "rights/gpu", "rights-1", "--to", "4.0"], None),
             (User::Viewer, &["--read-only", "doctor"], None),
         ] {
-            let (code, said) = command(&site, user, args);
+            let end = Instant::now() + LONG;
+            let (code, said) = loop {
+                let (code, said) = command(&site, user, args);
+                // What it saw late it refuses, and is asked again.
+                if wanted.is_none_or(|wanted| code == Some(wanted)) || Instant::now() > end {
+                    break (code, said);
+                }
+                println!("{args:?} ended with {code:?}: {said}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            };
             assert!(wanted.is_none_or(|wanted| code == Some(wanted)), "{args:?} ended with {code:?}: {said}");
             // What doctor finds missing are the engine's rights.
             let refused = said.contains("forbidden") || said.contains("may not");
@@ -311,18 +321,17 @@ fn the_printed_roles_are_enough_for_whole_upgrades_and_none_of_their_rules_is_id
     });
     assert!(reconciler.end().success(), "{}", reconciler.said());
     // Watches are in the audit log once they have ended, and that once the server has written it.
-    for _ in 0..120 {
-        let (idle, _) = judged(&site, RoleName::Reconciler, User::Reconciler);
-        if !idle.iter().any(|it| it.starts_with("watch ")) {
+    let all = [(RoleName::Reconciler, User::Reconciler), (RoleName::Operator, User::Operator), (RoleName::Viewer, User::Viewer)];
+    for _ in 0..600 {
+        let idle = |(role, user)| judged(&site, role, user).0;
+        if !all.into_iter().flat_map(idle).any(|it| it.starts_with("watch ")) {
             break;
         }
         std::thread::sleep(Duration::from_millis(500));
     }
 
     let mut wrong = Vec::new();
-    for (role, user) in
-        [(RoleName::Reconciler, User::Reconciler), (RoleName::Operator, User::Operator), (RoleName::Viewer, User::Viewer)]
-    {
+    for (role, user) in all {
         // An operator's role is given to people with the right to DaemonSets, which comes into force a moment later here.
         let early = |asked: &Asked| user == User::Operator && asked.verb == "create" && asked.resource == "nodecomponents";
         // Doctor says of it that it may not be seen; nothing else asks.

@@ -80,8 +80,9 @@ impl Site {
     }
 
     fn audited(&self, user: User) -> Vec<Value> {
-        let log = fs::read_to_string(self.plane.dir().join("audit.log")).expect("audit log");
-        // The last line may be in the making.
+        let log = fs::read(self.plane.dir().join("audit.log")).expect("audit log");
+        // The last line, and its last letter, may be in the making.
+        let log = String::from_utf8_lossy(&log);
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| word(line, "/user/username") == user.name()).collect()
     }

@@ -11,10 +11,11 @@ use crate::{
     support::controlplane::User,
 };
 
-/// What of a Node is people's and ours; its kubelet writes the rest every few seconds.
-fn given(node: &Value) -> Value {
-    let meta = &node["metadata"];
-    json!({"labels": meta["labels"], "annotations": meta["annotations"], "finalizers": meta["finalizers"], "spec": node["spec"]})
+/// What of a Node or pod is people's and ours; its kubelet writes the rest every few seconds.
+fn given(object: &Value) -> Value {
+    let meta = &object["metadata"];
+    let (labels, annotations) = (&meta["labels"], &meta["annotations"]);
+    json!({"labels": labels, "annotations": annotations, "finalizers": meta["finalizers"], "spec": object["spec"]})
 }
 
 #[test]
@@ -62,9 +63,10 @@ fn an_untolerated_taint_is_refused_before_anything_is_written() {
         suite.runs(other, "v2").await;
 
         let after = suite.admin.get(&path).await.expect("the Node");
-        assert_eq!(given(&before), given(&after));
-        assert_eq!(pods, suite.plugin_pods(node).await, "not even a label of it");
-        assert_eq!(suite.pods(&apps, "fuse").await.expect("pods"), users);
+        assert_eq!(given(&before), given(&after), "the node");
+        let given = |pods: &[Value]| pods.iter().map(|pod| (pod["metadata"]["uid"].clone(), given(pod))).collect::<Vec<_>>();
+        assert_eq!(given(&pods), given(&suite.plugin_pods(node).await), "not even a label of it");
+        assert_eq!(suite.ready(&apps, "fuse", 1).await, users);
         let now = suite.admin.get(&plugin.set_path()).await.expect("the DaemonSet");
         assert_eq!(set["metadata"]["generation"], now["metadata"]["generation"]);
         let pod = text(&pods[0], "/metadata/name");

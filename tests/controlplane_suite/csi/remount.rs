@@ -39,7 +39,7 @@ fn every_pod_with_a_volume_leaves_its_node_once_and_the_plugin_stays() {
             let after = suite.ready(&apps, app, 1).await;
             assert!(before.keys().all(|uid| !after.contains_key(uid)), "{app} was not mounted anew");
         }
-        assert_eq!(suite.pods(&apps, "other").await.expect("pods"), other, "nobody asked for the other node");
+        assert_eq!(suite.ready(&apps, "other", 1).await, other, "nobody asked for the other node");
         assert_eq!(uid(&suite.plugin_pods(node).await), old);
         assert!(suite.wrote("delete", "pods", plugin.name).is_empty());
         suite.undisturbed("");

@@ -31,7 +31,7 @@ fn five_nodes_get_the_current_revision_and_go_back_with_the_template() {
                 assert!(said, "{:?}", status.proofs);
             }
         }
-        assert_eq!(suite.pods(&apps, "krbd").await.expect("pods"), kernel, "the kernel's mounts live on, and nobody moved them");
+        assert_eq!(suite.ready(&apps, "krbd", 3).await, kernel, "the kernel's mounts live on, and nobody moved them");
         let after = suite.ready(&apps, "nbd", 3).await;
         assert!(before.keys().all(|uid| !after.contains_key(uid)), "each of them left its node once at least");
         // Rolling back: the template first, then the nodes.

@@ -33,15 +33,21 @@ fn an_absent_operator_a_release_taken_back_and_reboots_while_held() {
         suite.release(NEW).await;
         suite.begin().await;
 
-        // KMM's operator is gone as soon as the label is off, for a minute.
+        // KMM's operator is gone as soon as the label is off, and stays away for longer than it takes to be missed. The plugin's pod needs
+        // long enough to stop to be seen.
+        let stop = |from, to| {
+            let stop = lockkeeper::sim::actors::Range::millis(from, to);
+            site.kubelets.set_options(move |options| options.stop = stop);
+        };
+        stop(4000, 5000);
         suite.ask(&nodes[0], json!({})).await;
         suite.stands(&nodes[0], "stopping", |status| status.phase == Phase::StoppingPlugin).await;
         suite.kmm = None;
-        let away = tokio::time::Instant::now();
+        stop(300, 600);
         let silent = |status: &lockkeeper::api::NodeHandoffStatus| has(&status.blockers, BlockerKind::KmmSilent);
         let status = suite.stands(&nodes[0], "named as silent", silent).await;
         assert!(matches!(status.phase, Phase::StoppingPlugin | Phase::Unloading), "{status:?}");
-        tokio::time::sleep(Duration::from_secs(60).saturating_sub(away.elapsed())).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         suite.kmm = Some(site.kmm().await);
         suite.ended(&nodes[0], 1).await;
         suite.runs(&nodes[0], NEW).await;

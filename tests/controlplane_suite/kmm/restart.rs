@@ -57,7 +57,7 @@ fn five_nodes_in_the_queues_order_with_the_reconciler_killed_in_each_phase() {
             assert_eq!(status.history.len(), 1, "{:?}", status.history);
             let proofs = format!("{:?}", status.proofs);
             assert!(proofs.contains("KMM has recorded 2.0 as loaded"), "{proofs}");
-            began.push(status.steps.first().map(|step| step.started_at.clone()).unwrap_or_default());
+            began.push(status.steps.first().map(|step| step.started_at.parse::<jiff::Timestamp>().expect("a time")));
             suite.runs(node, NEW).await;
             assert_eq!(suite.story(node), "+1.0 -1.0 +2.0", "{node}");
         }

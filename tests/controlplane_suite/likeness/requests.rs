@@ -6,8 +6,9 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::answer::{Names, Request, send};
+use super::answer::{Names, Raw, Request, send};
 use super::compare::{self, Difference, Known};
+use super::run::{Watch, open};
 
 /// One request, and the known differences of its answer: by id, with the paths.
 #[derive(Debug, Deserialize)]
@@ -35,7 +36,7 @@ async fn served(client: &Client, crd: &Value) {
     let text = |path: &str| crd.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let at = format!("/apis/{}/{}/{}", text("/spec/group"), text("/spec/versions/0/name"), text("/spec/names/plural"));
     let ask = Request { method: "GET".into(), at, ..Request::default() };
-    for _ in 0..100 {
+    for _ in 0..1200 {
         if send(client, &ask).await.code == 200 {
             return;
         }
@@ -85,34 +86,51 @@ pub const WATCHED: &[&str] = &[
     "/api/v1/pods?fieldSelector=spec.nodeName%3Dwn&resourceVersion={rv}",
 ];
 
-/// The lines that each watch got while the writes were made.
-pub async fn watched(client: &Client) -> Vec<Vec<Value>> {
+/// The lines that each watch got of the writes; of the real server, once it has told as many as the simulated one, or some time.
+pub async fn watched(client: &Client, wanted: Option<&[Vec<Value>]>) -> Vec<Vec<Value>> {
+    /// How long more than that is listened to.
+    const AFTER: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let bare = |v: &Value| v["type"] == "BOOKMARK" && v.pointer("/object/metadata/annotations").is_none();
     let ask = |at: String| Request { method: "GET".into(), at, ..Request::default() };
     let lines = super::data("requests/watched.jsonl");
     let mut steps = lines.lines().map(|line| serde_json::from_str::<Line>(line).expect("a request").request());
     send(client, &steps.next().expect("a first request")).await;
     let list = send(client, &ask("/api/v1/nodes".into())).await.body;
     let rv = list["metadata"]["resourceVersion"].as_str().expect("a revision").to_owned();
-    let mut streams = Vec::new();
-    for path in WATCHED {
-        let at = format!("{}&watch=true&timeoutSeconds=6", path.replace("{rv}", &rv));
-        let (client, request) = (client.clone(), ask(at));
-        streams.push(tokio::spawn(async move { send(&client, &request).await.body }));
+    let mut watches = Vec::new();
+    for (step, path) in WATCHED.iter().enumerate() {
+        let at = format!("{}&watch=true&timeoutSeconds=300", path.replace("{rv}", &rv));
+        watches.push(open(client, &ask(at), step).await);
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // What was there before must not be mixed with what is written.
+    let begun = |(path, watch): (&&str, &mut Result<Watch, Raw>)| match watch {
+        Ok(watch) if path.contains("allowWatchBookmarks") => watch.told().iter().any(|v| v["type"] == "BOOKMARK"),
+        _ => true,
+    };
+    let began = tokio::time::Instant::now();
+    while !WATCHED.iter().zip(&mut watches).all(begun) && began.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     for request in steps {
         send(client, &request).await;
     }
+    let began = tokio::time::Instant::now();
+    let count = |watch: &mut Result<Watch, Raw>| match watch {
+        Ok(watch) => watch.told().iter().filter(|v| !bare(v)).count(),
+        Err(_) => 1,
+    };
+    if let Some(wanted) = wanted {
+        while !watches.iter_mut().zip(wanted).all(|(watch, wanted)| count(watch) >= wanted.len()) && began.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    tokio::time::sleep(AFTER).await;
     let mut out = Vec::new();
-    for stream in streams {
-        let text = match stream.await.expect("a stream") {
-            Value::String(lines) => lines,
-            refused => refused.to_string(),
-        };
+    for watch in watches {
         let mut names = Names::default();
-        let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let lines: Vec<Value> = lines.map(|v| names.value(v, false)).collect();
-        let bare = |v: &Value| v["type"] == "BOOKMARK" && v.pointer("/object/metadata/annotations").is_none();
+        let lines = watch.map_or_else(|refused| vec![refused.body], Watch::close);
+        let lines: Vec<Value> = lines.into_iter().map(|v| names.value(v, false)).collect();
         out.push(lines.into_iter().filter(|v| !bare(v)).map(seen).collect());
     }
     out

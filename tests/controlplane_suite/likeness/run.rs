@@ -29,21 +29,35 @@ pub struct Side<'a> {
 }
 
 /// How long a real watch may take to tell what was written.
-const PATIENCE: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How long it is listened to after that: an event too many would come now.
 const AFTER: Duration = Duration::from_millis(120);
 /// A read of the watch cache, and not of the store, may be this late.
 const CACHE: Duration = Duration::from_millis(150);
 
-struct Watch {
+pub(super) struct Watch {
     step: usize,
     lines: mpsc::Receiver<Value>,
     task: JoinHandle<()>,
     seen: Vec<Value>,
 }
 
+impl Watch {
+    /// All that it was told so far.
+    pub(super) fn told(&mut self) -> &[Value] {
+        self.seen.extend(self.lines.try_iter());
+        &self.seen
+    }
+
+    pub(super) fn close(mut self) -> Vec<Value> {
+        self.told();
+        self.task.abort();
+        self.seen
+    }
+}
+
 /// Opens a watch; `Err` is a refusal.
-async fn open(client: &Client, request: &Request, step: usize) -> Result<Watch, Raw> {
+pub(super) async fn open(client: &Client, request: &Request, step: usize) -> Result<Watch, Raw> {
     let response = client.send(request.to_http()).await.unwrap_or_else(|e| panic!("watch {}: {e}", request.at));
     let code = response.status().as_u16();
     let mut body = response.into_body();
@@ -98,7 +112,7 @@ async fn settle(watches: &mut [Watch], side: &Side<'_>) {
 async fn served(client: &Client, crd: &Value) {
     let text = |path: &str| crd.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let at = format!("/apis/{}/{}/{}", text("/spec/group"), text("/spec/versions/0/name"), text("/spec/names/plural"));
-    for _ in 0..150 {
+    for _ in 0..1200 {
         let ask = Request { method: "GET".into(), at: at.clone(), ..Request::default() };
         if send(client, &ask).await.code == 200 {
             return;
