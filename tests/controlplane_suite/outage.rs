@@ -109,7 +109,14 @@ impl Story<'_> {
             .await;
         }
         match outage {
-            Outage::Killed(_) => drop(self.site.plane.start_again(Component::ApiServer)),
+            Outage::Killed(_) => {
+                self.site.plane.start_again(Component::ApiServer);
+                // Kubernetes' own controllers try again in their own time, which may be half a minute and is not what is tried here.
+                for component in [Component::ControllerManager, Component::Scheduler] {
+                    self.site.plane.kill(component);
+                    self.site.plane.start_again(component);
+                }
+            }
             Outage::Stopped => self.site.plane.go_on(Component::ApiServer),
             Outage::NoStorage => self.site.plane.go_on(Component::Etcd),
         }
