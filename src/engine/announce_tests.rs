@@ -231,3 +231,35 @@ fn phases_are_measured_when_they_are_left_and_never_twice() {
         record(vec![Step { phase: Phase::Draining, started_at: "yesterday".into(), finished_at: Some("today".into()) }]);
     assert_eq!(left(Some(&before), &garbage), []);
 }
+
+#[test]
+fn nodes_that_lose_their_module_without_a_handoff_are_told_once_and_again_when_it_is_another_thing() {
+    let disturbed = |status: &str, reason: &str, message: &str| {
+        let condition = crate::api::component::Condition {
+            kind: "Disturbed".into(),
+            status: status.into(),
+            reason: reason.into(),
+            message: message.into(),
+            last_transition_time: at(0).to_string(),
+            observed_generation: None,
+        };
+        let mut record = component(GPU).version("2").build();
+        record.status.conditions = vec![condition];
+        crate::fleet::event::Record::Component(record)
+    };
+    let mut fleet = world();
+    let mut seen = |status: &str, reason: &str, message: &str| {
+        fleet.put(vec![disturbed(status, reason, message)]);
+        picture(&mut fleet, 0, Vec::new())
+    };
+    let quiet = seen("False", "None", "KMM takes the module from no node by itself");
+    let tainted = seen("True", "KeptOut", "1 of 4 nodes lose the module");
+    assert_eq!(told(&quiet, &tainted), ["NodeComponent gpu Warning KeptOut: 1 of 4 nodes lose the module"],);
+    let more = seen("True", "KeptOut", "3 of 4 nodes lose the module");
+    assert_eq!(told(&tainted, &more), Vec::<String>::new(), "counts move");
+    let changed = seen("True", "ImageChanged", "4 of 4 nodes lose the module");
+    assert_eq!(told(&more, &changed), ["NodeComponent gpu Warning ImageChanged: 4 of 4 nodes lose the module"]);
+    let over = seen("False", "None", "KMM takes the module from no node by itself");
+    assert_eq!(told(&changed, &over), Vec::<String>::new());
+    assert_eq!(told(&over, &tainted).len(), 1, "it has begun anew");
+}
