@@ -195,6 +195,9 @@ impl Fleet {
         let concerned = self.index.pod(old.as_ref(), new.as_ref(), budgets.into_values());
         self.dirty.nodes.extend(concerned.nodes);
         self.dirty.budgets.extend(concerned.budgets);
+        if let Some(module) = self.index.pull(old.as_deref(), new.as_deref()) {
+            self.module_changed(&module);
+        }
         let unbound = |pod: &Option<Arc<PodRecord>>| pod.as_ref().is_some_and(|pod| pod.node.is_none());
         if unbound(&old) || unbound(&new) {
             self.find_destinations(&key);

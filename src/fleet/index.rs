@@ -9,7 +9,7 @@ use std::{
 use super::{budget_index::BudgetIndex, records::*, selector, view::IncomingReason};
 use crate::{
     api::{NodeName, ObjectKey, Uid},
-    kmm::records::NmcRecord,
+    kmm::records::{self as kmm, NmcRecord},
 };
 
 /// Pods sorted by key.
@@ -125,6 +125,8 @@ pub(super) struct Index {
     pub revisions_of: Relation<Uid, ObjectKey>,
     /// Versions of KMM's Modules that NodeModulesConfigs name, and how often.
     pub kmm_versions: BTreeMap<ObjectKey, BTreeMap<Str, u32>>,
+    /// Pull pods of KMM's that cannot have their image, by Module, with what the kubelet says of each.
+    pub kmm_pulls: BTreeMap<ObjectKey, BTreeMap<ObjectKey, Str>>,
     pub handoffs_on: BTreeMap<NodeName, BTreeMap<ObjectKey, Arc<HandoffRecord>>>,
     pub budgets: BudgetIndex,
     /// Live pods that a budget selects.
@@ -164,6 +166,32 @@ impl Index {
             }
         }
         changed
+    }
+
+    /// A pod before and after: the Module of which another pull fails now, or none any more. While one fails its first words are kept: the
+    /// kubelet goes to and fro between two for the same thing.
+    pub fn pull(&mut self, old: Option<&PodRecord>, new: Option<&PodRecord>) -> Option<ObjectKey> {
+        let pull = |pod: Option<&PodRecord>| {
+            let of = kmm::PodRecord::of(pod?)?;
+            matches!(of.part, kmm::Part::Pull { .. }).then_some(of)
+        };
+        let (old, new) = (pull(old), pull(new));
+        let (key, module) = new.as_ref().or(old.as_ref()).map(|of| (of.key.clone(), of.module.clone()))?;
+        let says = new.filter(kmm::PodRecord::image_missing).and_then(|of| of.waits());
+        let known = self.kmm_pulls.get(&module).is_some_and(|pulls| pulls.contains_key(&key));
+        match says {
+            Some(says) if !known => {
+                self.kmm_pulls.entry(module.clone()).or_default().insert(key, says);
+            }
+            None if known => {
+                if let Some(pulls) = self.kmm_pulls.get_mut(&module) {
+                    pulls.remove(&key);
+                }
+                self.kmm_pulls.retain(|_, pulls| !pulls.is_empty());
+            }
+            _ => return None,
+        }
+        Some(module)
     }
 
     /// A pod before and after. `budgets` are at least those of its namespace that select it, each once.

@@ -23,6 +23,8 @@ pub struct KmmView {
     pub images: Option<Arc<ImagesRecord>>,
     /// Why it is not known which images exist.
     pub images_unknown: Option<String>,
+    /// What the kubelets say of pull pods of its images that fail.
+    pub pulls: Vec<Str>,
     /// Its plugin and DRA DaemonSets, without their counts.
     pub sets: Vec<SetRecord>,
     /// Versions that anything in the cluster knows: the Module, DaemonSets, NodeModulesConfigs.
@@ -38,6 +40,8 @@ pub struct Known<'a> {
     pub images_unknown: Option<String>,
     /// Versions of this Module that NodeModulesConfigs name.
     pub versions: BTreeSet<Str>,
+    /// What the kubelets say of its pull pods that fail.
+    pub pulls: Vec<Str>,
     /// Why KMM's kinds cannot be read; None: they are.
     pub unread: Option<String>,
 }
@@ -48,6 +52,14 @@ impl KmmView {
     pub fn aim(&self) -> Option<Version> {
         let version = self.module.as_ref()?.version.as_ref()?;
         Version::parse(version).ok()
+    }
+
+    /// Why KMM's pull pod cannot have this image, as its kubelet says; None: none is known to fail.
+    #[must_use]
+    pub fn pull(&self, image: &str) -> Option<Str> {
+        let named = self.pulls.iter().find(|says| says.contains(image));
+        let only = || self.pulls.first().filter(|_| self.pulls.len() == 1);
+        named.or_else(only).cloned()
     }
 
     /// What a cordon or a moment of NotReady does to it; None: nothing.
@@ -84,6 +96,7 @@ pub fn build(component: &ComponentKey, name: &str, sets: &[Arc<DaemonSetRecord>]
         modules: known.modules.iter().map(|module| module.key.clone()).collect(),
         images,
         images_unknown: known.images_unknown,
+        pulls: known.pulls,
         key,
         module,
         sets,

@@ -31,7 +31,7 @@ impl Fleet {
         self.dirty.components.extend(keys);
     }
 
-    fn module_changed(&mut self, module: &ObjectKey) {
+    pub(super) fn module_changed(&mut self, module: &ObjectKey) {
         let of_it = |record: &&Arc<ComponentRecord>| {
             record.key.namespace == module.namespace && kmm_module(record).is_some_and(|name| *name == *module.name)
         };
@@ -66,6 +66,7 @@ impl Fleet {
             images: self.stores.images.get(&key),
             images_unknown: self.unread(Kind::KmmImages),
             versions: versions.unwrap_or_default(),
+            pulls: self.index.kmm_pulls.get(&key).map(|pulls| pulls.values().cloned().collect()).unwrap_or_default(),
             unread,
         };
         kmm::build(component, name, sets, known)

@@ -425,6 +425,8 @@ struct RawState<'a> {
 struct RawReason<'a> {
     #[serde(borrow)]
     reason: Text<'a>,
+    #[serde(borrow)]
+    message: Text<'a>,
     exit_code: Option<i32>,
 }
 
@@ -480,7 +482,8 @@ impl Decoded for PodRecord {
         let module = raw.metadata.module()?;
         let containers = || raw.status.init_container_statuses.iter().chain(raw.status.container_statuses.iter());
         let image = raw.spec.containers.first().and_then(|container| filled(&container.image));
-        let mut waiting = containers().filter_map(|it| it.state.waiting.as_ref()).map(|it| &*it.reason);
+        let telling = |it: &&RawReason<'_>| !matches!(&*it.reason, "" | "ContainerCreating" | "PodInitializing");
+        let waiting = containers().filter_map(|it| it.state.waiting.as_ref()).find(telling);
         let failed = containers()
             .flat_map(|it| [&it.state.terminated, &it.last_state.terminated])
             .flatten()
@@ -503,7 +506,8 @@ impl Decoded for PodRecord {
             deleting: !raw.metadata.deletion_timestamp.is_empty(),
             created: timestamp(&raw.metadata.creation_timestamp),
             restarts: containers().filter_map(|it| it.restart_count).max().unwrap_or(0),
-            waiting: waiting.find(|reason| !matches!(*reason, "" | "ContainerCreating" | "PodInitializing")).map(Str::from),
+            waiting: waiting.map(|it| Str::from(&*it.reason)),
+            waiting_message: waiting.map(|it| Str::from(&*it.message)).unwrap_or_default(),
             failed: failed.map(|it| (it.exit_code.unwrap_or_default(), Str::from(&*it.reason))),
         })
     }

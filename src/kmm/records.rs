@@ -192,6 +192,8 @@ pub struct PodRecord {
     pub restarts: u32,
     /// Why a container waits: `CrashLoopBackOff`, `ImagePullBackOff`, ...
     pub waiting: Option<Str>,
+    /// What the kubelet says of that.
+    pub waiting_message: Str,
     /// The last container that ended with a failure: exit code and reason.
     pub failed: Option<(i32, Str)>,
 }
@@ -219,6 +221,13 @@ impl PodRecord {
     pub fn crashing(&self) -> bool {
         !matches!(self.phase, Phase::Succeeded)
             && (self.waiting.as_deref() == Some("CrashLoopBackOff") || self.failed.is_some() || self.restarts > 0)
+    }
+
+    /// Why a container waits, with what the kubelet says of it.
+    #[must_use]
+    pub fn waits(&self) -> Option<Str> {
+        let reason = self.waiting.as_ref()?;
+        Some(if self.waiting_message.is_empty() { reason.clone() } else { format!("{reason}: {}", self.waiting_message).into() })
     }
 
     /// Its image cannot be had.

@@ -311,10 +311,7 @@ impl View<'_> {
         let crashing = worker.crashing() && !worker.deleting && worker.phase != Phase::Failed;
         if worker.image_missing() {
             let Part::Worker { image, .. } = &worker.part else { return };
-            found.push(Problem::WorkerImageMissing {
-                image: image.clone(),
-                reason: worker.waiting.clone().unwrap_or_else(|| "".into()),
-            });
+            found.push(Problem::WorkerImageMissing { image: image.clone(), reason: worker.waits().unwrap_or_default() });
         } else if crashing {
             found.push(match action {
                 Action::Load => Problem::LoadCrashLoop { restarts, exit },
@@ -415,7 +412,7 @@ impl View<'_> {
             Some(image) if meant && out && taint.is_none() && !self.facts.images.is_some_and(|images| images.exists(&image)) => {
                 let pull =
                     self.facts.pods.iter().find(|pod| matches!(&pod.part, Part::Pull { image: Some(own) } if **own == *image));
-                let pull = pull.filter(|pod| pod.image_missing()).and_then(|pod| pod.waiting.clone());
+                let pull = pull.filter(|pod| pod.image_missing()).and_then(|pod| pod.waits());
                 found.push(Problem::ImageMissing { image, pull });
             }
             Some(image) => {

@@ -60,8 +60,8 @@ impl PodRecord {
         let module = module_of(&pod.key.namespace, &pod.labels)?;
         let containers = pod.extra.as_ref().map(|extra| &extra.containers[..]).unwrap_or_default();
         let waiting = containers.iter().find_map(|it| match &it.state {
-            ContainerState::Waiting { reason, .. } if !matches!(&**reason, "" | "ContainerCreating" | "PodInitializing") => {
-                Some(reason.clone())
+            ContainerState::Waiting { reason, message } if !matches!(&**reason, "" | "ContainerCreating" | "PodInitializing") => {
+                Some((reason.clone(), message.clone()))
             }
             _ => None,
         });
@@ -86,7 +86,8 @@ impl PodRecord {
             deleting: pod.meta.deletion.is_some(),
             created: pod.meta.created,
             restarts: containers.iter().map(|it| u32::try_from(it.restarts).unwrap_or(0)).max().unwrap_or(0),
-            waiting,
+            waiting: waiting.as_ref().map(|(reason, _)| reason.clone()),
+            waiting_message: waiting.map(|(_, message)| message).unwrap_or_default(),
             failed,
         })
     }

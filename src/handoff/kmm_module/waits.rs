@@ -39,6 +39,14 @@ pub(super) fn stuck(f: &Facts<'_>, k: Followed<'_>) -> Vec<Blocker> {
 /// A problem in KMM's words, with its repair.
 pub(super) fn named(f: &Facts<'_>, k: Followed<'_>, kind: BlockerKind, problem: &Problem) -> Blocker {
     let place = k.place(f);
+    // Its pull pod may be on any node.
+    let told = match problem {
+        Problem::ImageMissing { image, pull: None } => {
+            Some(Problem::ImageMissing { image: image.clone(), pull: k.view.pull(image) })
+        }
+        _ => None,
+    };
+    let problem = told.as_ref().unwrap_or(problem);
     let lines = problem.repair(&place);
     let alternatives = lines.iter().any(|line| line.starts_with("# or"));
     let commands: Vec<String> = lines.iter().filter(|line| !line.starts_with('#')).cloned().collect();
