@@ -12,7 +12,7 @@ mod look;
 pub mod manifests;
 mod out;
 mod pictures;
-mod plan;
+pub(crate) mod plan;
 mod reconcile;
 pub mod render;
 mod serve;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     api::{
-        ComponentKey, NodeHandoffSpec, NodeName, Phase, Uid, Version,
+        BootId, ComponentKey, NodeHandoffSpec, NodeName, Phase, Uid, Version,
         component::{ComponentKind, UnloadBy},
         handoff::{BY_LABEL, BlockerRecord, HandoffAction, NodeHandoffStatus},
     },
@@ -22,6 +22,7 @@ use crate::{
         phases, tally,
         verdict::{Verdict, Wait},
     },
+    kmm::State,
 };
 
 /// One component on one node, by name and by the Node's UID: a node made again under its name is another one.
@@ -44,6 +45,16 @@ pub enum Standing {
     Behind,
     /// Runs the aim, ready.
     Current,
+}
+
+/// What is on a node, as far as it is proven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs<'a> {
+    Proven(&'a str),
+    /// Proven to be nothing.
+    Nothing,
+    /// On its way in or out, a load that nobody saw the end of, or the node is silent.
+    Unknown,
 }
 
 /// Everything about a row; borrowed, built for visible rows only.
@@ -188,6 +199,22 @@ impl<'a> Facts<'a> {
             .or(labels.plugin.as_ref())
             .or(labels.loader.as_ref())
             .or(labels.loaded.as_ref().map(|loaded| &loaded.version))
+    }
+
+    /// What of the component is proven to be on the node. A label is no proof of KMM's: its record of this boot is.
+    pub fn runs(&self) -> Runs<'a> {
+        let Some(kmm) = &self.occupancy.kmm else { return self.version().map_or(Runs::Nothing, |it| Runs::Proven(it.as_str())) };
+        if let Some(loaded) = kmm.here.as_ref().and_then(|here| here.loaded.as_deref()) {
+            return Runs::Proven(loaded);
+        }
+        let boot = self.node.record.as_ref().map(|record| &record.boot_id);
+        let of_this_boot = |of: &BootId| boot.is_none_or(|boot| boot == of);
+        let own = self.occupancy.labels.loaded.as_ref();
+        let maybe = kmm.here.as_ref().is_some_and(|here| here.state == State::Unknown)
+            || !kmm.workers.is_empty()
+            || kmm.recorded.as_ref().is_some_and(|entry| of_this_boot(&entry.boot_id))
+            || own.is_some_and(|own| own.stopped_boot.as_ref().is_none_or(of_this_boot));
+        if maybe { Runs::Unknown } else { Runs::Nothing }
     }
 
     /// Where the node is going: the handoff's target, else the aim if the node does not run it.

@@ -16,13 +16,15 @@ use crate::{
         view::{ClaimReason, ClaimantClass, ComponentView, Occupancy},
     },
     handoff::{
-        self, evict,
+        self,
+        budget::Usage,
+        evict,
         facts::Context,
         observed::Observed,
         phases,
         plan::{self as steps, Write},
         preflight, rollout, start,
-        tally::{self, Tally},
+        tally::{self, Contribution, Standing, Tally},
         verdict::{Blocker, BlockerKind},
     },
 };
@@ -180,8 +182,7 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
         lost: false,
     };
     let Some(facts) = Facts::of(picture, &request.component, &target.node) else {
-        plan.refusals.push(format!("Node {} is not there, or carries nothing of {}", target.node, request.component));
-        plan.lost = true;
+        nothing_there(picture, component, &mut plan, whole);
         return plan;
     };
     if facts.node.record.as_ref().map(|record| &record.meta.uid) != target.uid.as_ref() {
@@ -194,7 +195,8 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
     let (observed, context) = (Observed::default(), onlooker());
     let judged = judged(&facts, component, &occupancy, &observed, &context);
     // One that runs it may still have dead mounts to be put right.
-    if facts.is_current(request.to.as_str()) && !start::swap_needed(&judged) {
+    let runs = facts.is_current(request.to.as_str()) && !start::swap_needed(&judged);
+    if runs && (judged.csi().is_none() || start::runs_target(&judged)) {
         plan.warnings.push(format!("{} runs {} already: it will be Done without a write", target.node, request.to));
     }
     for blocker in preflight::refusals(&judged) {
@@ -247,6 +249,30 @@ fn node_plan(picture: &Picture, request: &Request, component: &ComponentView, ta
     plan
 }
 
+/// Why the component has nothing on a node: it is refused as a whole, or the node is none of its own.
+fn nothing_there(picture: &Picture, component: &ComponentView, plan: &mut NodePlan, whole: &mut Plan) {
+    let (key, name) = (&component.record.key, &plan.node);
+    let there = picture.fleet.node(name).is_some_and(|node| node.record.is_some());
+    if there && !component.refusals.is_empty() {
+        let refusals = component.refusals.iter().map(|why| facts::of_object(&format!("NodeComponent {key}"), why));
+        for refusal in refusals.collect::<Vec<_>>() {
+            if !whole.refusals.contains(&refusal) {
+                whole.refusals.push(refusal);
+            }
+        }
+        return;
+    }
+    plan.refusals.push(match (there, &component.kmm) {
+        (false, _) => format!("Node {name} is not there"),
+        (true, Some(kmm)) => format!(
+            "Node {name} carries nothing of {key}: its labels do not match the component's nodeSelector and the selector of Module {}",
+            kmm.key
+        ),
+        (true, None) => format!("Node {name} carries nothing of {key}: its labels do not match the component's nodeSelector"),
+    });
+    plan.lost = true;
+}
+
 /// Each phase with its changes, in their order.
 fn plan_steps(judged: &handoff::facts::Facts<'_>) -> Vec<StepPlan> {
     let mut writes = steps::writes(judged);
@@ -283,12 +309,20 @@ fn judged<'f>(
     }
 }
 
+/// The phases that the handoff that is there would enter, as things stand.
+pub fn phases(facts: &Facts<'_>) -> Vec<Phase> {
+    let Some(component) = facts.component else { return Vec::new() };
+    let (observed, context) = (Observed::default(), onlooker());
+    steps::phases(&judged(facts, component, facts.occupancy, &observed, &context))
+}
+
 /// What would become of each claimant under the handoff that is there, or under one that began now.
 pub fn outlooks(facts: &Facts<'_>) -> BTreeMap<Uid, String> {
     let Some(component) = facts.component else { return BTreeMap::new() };
     let (observed, context) = (Observed::default(), onlooker());
     let judged = judged(facts, component, facts.occupancy, &observed, &context);
-    let by_label = judged.is_by_label();
+    // Of one that has ended, what a handoff asked for now would do.
+    let by_label = judged.is_by_label() && !judged.phase().is_ended();
     let planned = evict::plan(&judged).into_iter();
     planned
         .map(|planned| {
@@ -303,19 +337,30 @@ pub fn outlooks(facts: &Facts<'_>) -> BTreeMap<Uid, String> {
 /// Why a queued node would not start now although it is its turn: the component's pause, windows, canary and soak.
 pub fn held_back(picture: &Picture, component: &ComponentKey, to: &Version) -> Vec<String> {
     let Some(view) = picture.fleet.components.get(component) else { return Vec::new() };
-    let mut tally = Tally::default();
+    let (mut tally, mut under_way) = (Tally::default(), Vec::new());
     for node in picture.fleet.nodes.iter() {
         let Some(occupancy) = node.components.get(component) else { continue };
         let facts = Facts::new(picture, node, component, occupancy);
         let Some(verdict) = facts.verdict else { continue };
         let (observed, context) = (Observed::default(), onlooker());
         let judged = judged(&facts, view, occupancy, &observed, &context);
-        tally.add(&tally::contribution(&judged, 0, verdict));
+        let it = tally::contribution(&judged, 0, verdict);
+        tally.add(&it);
+        under_way.push((node.name.as_str(), it));
     }
     let now = picture.fleet.now;
     let admitted = tally.running;
     let stopped = rollout::stopped(view, &tally, now);
-    let (held, _) = rollout::held_back(view, &tally, Some(to), admitted, now);
+    let slots = picture.fleet.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
+    let owner = component.to_string();
+    let is_running = |it: &Contribution| it.standing == Standing::Running || it.closed;
+    let running = under_way.iter().filter(|(_, it)| is_running(it)).map(|(node, _)| (owner.clone(), *node));
+    let lost = under_way.iter().filter(|(_, it)| it.is_lost()).map(|(node, _)| (owner.clone(), *node));
+    let usage = Usage::new(slots, |slot| slot.component == owner, running)
+        .with_lost(lost)
+        .with_how(under_way.iter().map(|(node, it)| (owner.clone(), *node, it)));
+    let canaries = |to: &Version| usage.canaries(&owner, "", to);
+    let (held, _) = rollout::held_back(view, &tally, Some(to), admitted, &canaries, now);
     let text = |held: Blocker| format!("it will wait in the queue ({}): {}", held.kind.word(), held.message);
     stopped.into_iter().chain(held).map(text).collect()
 }

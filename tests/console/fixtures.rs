@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use lockkeeper::{
     api::{
         ComponentKey, NodeComponentSpec, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Phase, Version,
-        handoff::{HandoffAction, Reason, Run, RunPolicy, Step},
+        handoff::{HandoffAction, Proof, Reason, Run, RunPolicy, Step},
         keys::{CordonOwners, Loaded},
     },
     engine::picture::{LeadershipView, Mode, Picture, WriteLogEntry},
@@ -212,6 +212,18 @@ impl NodeBuilder {
             status,
             finalizers: Vec::new(),
         }));
+        self
+    }
+
+    /// The handoff has come to its phase, and is asked for once more: in the queue, with what its status still has of the attempt before.
+    pub fn asked_again(mut self) -> Self {
+        let mut handoff = (**self.occupancy.handoff.as_ref().unwrap()).clone();
+        handoff.status.phase = Phase::Queued;
+        let proof =
+            |step: &Step| Proof { phase: step.phase, fact: format!("{} had its proof", step.phase), at: step.started_at.clone() };
+        handoff.status.proofs = handoff.status.steps.iter().map(proof).collect();
+        handoff.spec.as_mut().unwrap().attempt += 1;
+        self.occupancy.handoff = Some(Arc::new(handoff));
         self
     }
 

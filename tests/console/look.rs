@@ -1,6 +1,7 @@
 //! What frames look like, at every breakpoint, in every theme and glyph set.
 
 use lockkeeper::{
+    api::Phase,
     console::{
         glyphs::{ASCII, UNICODE},
         messages::Level,
@@ -244,4 +245,14 @@ fn errors_stay_until_a_key_and_are_kept() {
     user.send(Msg::Notice(Level::Error, "the terminal's clipboard is full".into())).later(60);
     user.expect_text("clipboard is full").press("j").expect_no_text("clipboard is full");
     user.press("m").expect_text("clipboard is full");
+}
+
+#[test]
+fn a_handoff_that_is_asked_for_again_shows_its_next_run_as_open() {
+    let mut user = User::at(scene([node("n1").on("1.0").handoff(Phase::Done).asked_again().pods(1)])).sized(140, 60);
+    user.go_to("n1").press("enter");
+    for phase in ["Preflight", "Draining", "Unloading", "Loading", "Verifying"] {
+        user.expect_text(&format!("{} {phase}", UNICODE.ahead)).expect_no_text(&format!("{} {phase}", UNICODE.good));
+    }
+    user.expect_text("Proofs of attempt 1, which has ended").expect_text("Unloading had its proof");
 }

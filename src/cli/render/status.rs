@@ -8,7 +8,7 @@ use crate::{
     api::{ComponentKey, Phase},
     cli::text::{Table, age, plain},
     console::{
-        facts::Facts,
+        facts::{Facts, Runs},
         rows::{Item, Rows},
     },
     engine::picture::Picture,
@@ -79,8 +79,12 @@ pub struct Component {
 pub struct Node {
     pub node: String,
     pub component: String,
+    /// What it runs; of a Module of KMM, what is proven to be in the kernel. Absent: nothing, or it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Something may be in the kernel, and nothing proves what.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub version_unknown: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -219,7 +223,11 @@ fn node(facts: &Facts<'_>) -> Node {
     Node {
         node: facts.node.name.to_string(),
         component: facts.key.to_string(),
-        version: facts.version().map(ToString::to_string),
+        version: match facts.runs() {
+            Runs::Proven(version) => Some(version.to_owned()),
+            Runs::Nothing | Runs::Unknown => None,
+        },
+        version_unknown: facts.runs() == Runs::Unknown,
         target: facts.target().map(str::to_owned),
         phase: facts.phase(),
         aborting: facts.is_aborting(),
@@ -343,7 +351,7 @@ pub fn nodes(nodes: &[Node], wide: bool) -> Table {
         let mut cells = vec![
             it.node.clone(),
             it.component.clone(),
-            dash(it.version.as_deref()),
+            if it.version_unknown { "unknown".to_owned() } else { dash(it.version.as_deref()) },
             dash(it.target.as_deref()),
             match (it.phase, it.aborting) {
                 (Some(phase), true) => format!("{phase}, aborting"),

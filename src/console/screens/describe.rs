@@ -3,7 +3,7 @@
 use ratatui::style::Style;
 
 use super::super::{
-    facts::{self, Facts, Standing},
+    facts::{self, Facts, Runs, Standing},
     format,
     model::Model,
     plan,
@@ -294,6 +294,14 @@ fn labels(page: &mut Page<'_>, facts: &Facts<'_>) {
         },
     );
     page.pair("R record", Role::Text, &record);
+    if facts.occupancy.kmm.is_some() {
+        let (role, loaded) = match facts.runs() {
+            Runs::Proven(version) => (Role::Good, format!("{version}, as KMM has recorded in this boot")),
+            Runs::Nothing => (Role::Text, "nothing".to_owned()),
+            Runs::Unknown => (Role::Waiting, "unknown: nothing proves what is in the kernel".to_owned()),
+        };
+        page.pair("loaded", role, &loaded);
+    }
     if let Some(nonce) = &labels.nonce {
         page.pair("nonce", Role::Muted, nonce);
     }
@@ -410,6 +418,16 @@ fn handoff(page: &mut Page<'_>, facts: &Facts<'_>) {
 /// Each step with how long it took, and a bar; the running one counts on.
 pub fn steps(model: &Model, facts: &Facts<'_>, width: usize) -> Vec<Line> {
     let Some(status) = facts.status() else { return Vec::new() };
+    if status.phase == Phase::Queued {
+        // What its status has of steps is a former attempt's.
+        let open = |phase: Phase| {
+            vec![
+                Span::new(format!("   {} ", model.glyphs.ahead), model.style(Role::Muted)),
+                Span::new(phase.as_str(), model.style(Role::Muted)),
+            ]
+        };
+        return plan::phases(facts).into_iter().map(open).collect();
+    }
     let failed = status.phase == Phase::Failed;
     let took: Vec<(Phase, Option<i64>, bool)> = status
         .steps
@@ -450,7 +468,10 @@ pub fn steps(model: &Model, facts: &Facts<'_>, width: usize) -> Vec<Line> {
 fn ends(page: &mut Page<'_>, facts: &Facts<'_>) {
     let Some(status) = facts.status() else { return };
     if !status.proofs.is_empty() {
-        page.head("Proofs");
+        let former = status.run.as_ref().filter(|_| status.phase == Phase::Queued);
+        page.head(
+            former.map_or_else(|| "Proofs".to_owned(), |run| format!("Proofs of attempt {}, which has ended", run.attempt)),
+        );
     }
     for proof in &status.proofs {
         page.pair(proof.phase.as_str(), Role::Text, &proof.fact);
