@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{
-        NodeComponentStatus, Phase, Version,
+        NodeComponentStatus, NodeName, Phase, Version,
         component::{Condition, NodeCounts, VersionCount},
         keys::{self, FINALIZER},
     },
@@ -195,6 +195,62 @@ fn stale_mounts(tally: &Tally) -> String {
     )
 }
 
+/// Each kind with some of its nodes by name, and the way out of the first.
+fn anomalies(tally: &Tally) -> impl Iterator<Item = String> {
+    tally.anomalies.iter().map(|(kind, it)| {
+        let names: Vec<&str> = it.first.keys().map(NodeName::as_str).collect();
+        let more = usize::try_from(it.nodes).unwrap_or(usize::MAX).saturating_sub(names.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = it.first.values().next().map(|message| &**message).unwrap_or_default();
+        let of = if it.nodes > 1 { names.first().map(|node| format!("of {node}: ")).unwrap_or_default() } else { String::new() };
+        let all = if it.nodes > 1 { "; `lockkeeper status` has each" } else { "" };
+        format!("{kind} on {}{more}: {of}{message}{all}", names.join(", "))
+    })
+}
+
+/// Whether what a version contains has changed under it, and how that is known.
+fn content(component: &ComponentView, tally: &Tally) -> (bool, String) {
+    if let Some(kmm) = &component.kmm {
+        let nodes = tally.disturbed.get("ImageChanged").copied().unwrap_or_default();
+        return match nodes {
+            0 => (false, format!("no node shows another image under the version that Module {} has given it", kmm.key)),
+            _ => (
+                true,
+                format!(
+                    "the image was changed under the same version of Module {}: KMM unloads and loads on {nodes} nodes at once. Put the old image back, \
+                     or give the new one its own version, in one edit",
+                    kmm.key
+                ),
+            ),
+        };
+    }
+    if component.csi.is_some() {
+        return (
+            false,
+            "every change of the DaemonSet's template is a revision of its own: none can hide under another's name".to_owned(),
+        );
+    }
+    let text = match component.changed_without_version {
+        true => {
+            "kernelModule is not what this version's DaemonSets were made from: give the new content a new version, or take the change back"
+        }
+        false => "kernelModule is what this version's DaemonSets are made from",
+    };
+    (component.changed_without_version, text.to_owned())
+}
+
+/// How many nodes are where they should be, and what stops the others for good.
+fn counts(component: &ComponentView, tally: &Tally, refused: bool) -> String {
+    let counts = match component.aim() {
+        Some(aim) => format!("{} of {} nodes run {aim}", tally.current, tally.total),
+        None => format!("which version the {} nodes shall run is not known", tally.total),
+    };
+    match refused {
+        true => format!("the component is refused, and nothing is handed over (condition Invalid says why); {counts}"),
+        false => counts,
+    }
+}
+
 /// Counts and conditions as they should be written.
 pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeComponentStatus {
     let old = &component.record.status;
@@ -219,38 +275,46 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
     let failures = component.spec().map_or(u32::MAX, |spec| spec.rollout.max_failures);
     let ready = invalid.is_none() && tally.total > 0 && tally.current == tally.total;
     let moving = tally.queued + tally.running;
-    let counts = format!("{} of {} nodes run the component's version", tally.current, tally.total);
-    let anomalous = !component.anomalies.is_empty() || tally.unknown > 0;
-    let mut anomalies = component.anomalies.clone();
-    if tally.unknown > 0 {
-        anomalies.push(format!(
-            "{} nodes have labels or a record that make no sense; see their NodeHandoffs, or `lockkeeper status`",
-            tally.unknown
-        ));
-    }
+    let anomalies: Vec<String> = component.anomalies.iter().cloned().chain(anomalies(tally)).collect();
+    let anomalous = !anomalies.is_empty();
+    let (changed, content) = content(component, tally);
     let yes_no = |is: bool, yes: &'static str, no: &'static str| if is { yes } else { no };
     let mut conditions = vec![
-        condition("Ready", ready, yes_no(ready, "AllCurrent", "NotAllCurrent"), counts),
-        condition("Progressing", moving > 0, yes_no(moving > 0, "HandoffsRun", "Idle"), format!("{} queued, {} running", tally.queued, tally.running)),
         condition(
-            "SpecChangedWithoutVersion",
-            component.changed_without_version,
-            yes_no(component.changed_without_version, "ContentDiffers", "ContentMatches"),
-            yes_no(
-                component.changed_without_version,
-                "kernelModule is not what this version's DaemonSets were made from: give the new content a new version, or take the change back",
-                "kernelModule is what this version's DaemonSets are made from",
-            )
-            .to_owned(),
+            "Ready",
+            ready,
+            match ready {
+                true => "AllCurrent",
+                false if invalid.is_some() => "Refused",
+                false => "NotAllCurrent",
+            },
+            counts(component, tally, invalid.is_some()),
         ),
-        condition("Invalid", invalid.is_some(), yes_no(invalid.is_some(), "Refused", "Accepted"), invalid.unwrap_or_else(|| "nothing speaks against it".to_owned())),
+        condition(
+            "Progressing",
+            moving > 0,
+            yes_no(moving > 0, "HandoffsRun", "Idle"),
+            format!("{} queued, {} running", tally.queued, tally.running),
+        ),
+        condition("SpecChangedWithoutVersion", changed, yes_no(changed, "ContentDiffers", "ContentMatches"), content),
+        condition(
+            "Invalid",
+            invalid.is_some(),
+            yes_no(invalid.is_some(), "Refused", "Accepted"),
+            invalid.unwrap_or_else(|| "nothing speaks against it".to_owned()),
+        ),
         condition(
             "FailureBudgetSpent",
             tally.failures >= failures,
             yes_no(tally.failures >= failures, "TooManyFailures", "WithinBudget"),
             format!("{} failed, maxFailures is {failures}", tally.failures),
         ),
-        condition("Anomaly", anomalous, yes_no(anomalous, "NeedsRepair", "None"), yes_no(anomalies.is_empty(), "none", "").to_owned() + &anomalies.join("; ")),
+        condition(
+            "Anomaly",
+            anomalous,
+            yes_no(anomalous, "NeedsRepair", "None"),
+            yes_no(anomalies.is_empty(), "none", "").to_owned() + &anomalies.join("; "),
+        ),
     ];
     if component.csi.is_some() {
         let died = tally.stale.pods > 0;

@@ -320,7 +320,10 @@ impl<'a> Scene<'a> {
         let slots = self.view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
         let lost = nodes.leaves().flat_map(|leaf| &leaf.sum().lost);
         let lost = lost.filter_map(|(at, node)| Some((owner(*at)?, node.as_str())));
-        Usage::new(slots, |slot| !is_install(slot), closed).with_lost(lost)
+        let usage = Usage::new(slots, |slot| !is_install(slot), closed).with_lost(lost);
+        let named: Vec<&Arc<NodeDecision>> = usage.nodes().filter_map(|node| nodes.get(&NodeName::from(node))).collect();
+        let how = named.into_iter().flat_map(|node| node.contributions.iter().map(|it| (&node.node, it)));
+        usage.with_how(how.filter_map(|(node, it)| Some((owner(it.component)?, node.as_str(), it))))
     }
 
     /// Budgets with room for at most one disruption, of the pods that have to leave.

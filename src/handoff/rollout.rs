@@ -36,15 +36,23 @@ pub fn stopped(component: &ComponentView, tally: &Tally, now: Timestamp) -> Opti
     })
 }
 
-/// For handoffs that take a node out of service. `admitted` counts the component's nodes under way to `target`.
-pub fn held_back(component: &ComponentView, tally: &Tally, target: Option<&Version>, admitted: u32, now: Timestamp) -> Held {
+/// For handoffs that take a node out of service. `admitted` counts the component's nodes out of service for it, `under_way` says which they
+/// are and why they do not run the target yet.
+pub fn held_back(
+    component: &ComponentView,
+    tally: &Tally,
+    target: Option<&Version>,
+    admitted: u32,
+    under_way: &dyn Fn(&Version) -> Vec<String>,
+    now: Timestamp,
+) -> Held {
     let Some(spec) = component.spec() else { return (None, None) };
     let rollout = &spec.rollout;
     let (outside, turns) = outside_window(component, rollout, now);
     if outside.is_some() {
         return (outside, turns);
     }
-    if let Some(canary) = canary(component, rollout, tally, target, admitted, now) {
+    if let Some(canary) = canary(component, rollout, tally, target, admitted, under_way, now) {
         return (Some(canary), turns);
     }
     let (soaking, soaked) = soaking(component, rollout, tally, now);
@@ -70,14 +78,17 @@ fn canary(
     tally: &Tally,
     target: Option<&Version>,
     admitted: u32,
+    under_way: &dyn Fn(&Version) -> Vec<String>,
     now: Timestamp,
 ) -> Option<Blocker> {
     let target = target?;
     let done = tally.versions.get(target).copied().unwrap_or(0);
     (done < rollout.canary && done.saturating_add(admitted) >= rollout.canary).then(|| {
         let message = format!(
-            "{done} of {} canary nodes run {target}; the others wait until all of them do, and have soaked. If none is under way, hand one over (lockkeeper handoff), or lower rollout.canary",
-            rollout.canary
+            "{done} of {} canary nodes run {target}; the others wait until all of them do, and have soaked. Not yet: {}. Bring them there, or lower \
+             rollout.canary",
+            rollout.canary,
+            under_way(target).join("; ")
         );
         blocker(component, BlockerKind::Canary, message, now)
     })

@@ -1,6 +1,6 @@
 //! What one component on one node adds to the fleet's counts: small, comparable, made once per changed node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use std::sync::Arc;
 
@@ -15,11 +15,14 @@ use super::{
 };
 use crate::{
     api::{
-        ObjectKey, Phase, Version,
+        NodeName, ObjectKey, Phase, Version,
         handoff::{BY_INSTALL, BY_LABEL},
         keys::FINALIZER,
     },
-    fleet::{records::HandoffRecord, view::Occupancy},
+    fleet::{
+        records::{HandoffRecord, Str},
+        view::Occupancy,
+    },
 };
 
 /// How a handoff came to be, as far as the budget cares.
@@ -53,6 +56,16 @@ pub struct Returning {
     pub position: Option<i32>,
 }
 
+/// Something on a node that a person puts right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anomaly {
+    /// The blocker's word.
+    pub kind: Str,
+    pub node: NodeName,
+    /// With the way out.
+    pub message: Str,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contribution {
     /// Place of the component in the sorted list of components.
@@ -71,7 +84,10 @@ pub struct Contribution {
     pub target: Option<Version>,
     /// A person's turn, or somebody else's.
     pub blocked: bool,
-    pub unknown: bool,
+    /// What it is, if so: the first of it.
+    pub blocked_by: Option<BlockerKind>,
+    /// What is wrong there that neither a handoff nor the component's owner puts right by itself.
+    pub anomaly: Option<Anomaly>,
     /// Its cordon is ours.
     pub closed: bool,
     /// A silent upgrade has taken mounts from its pods, and nobody hands it over.
@@ -147,7 +163,8 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         runs,
         target: f.target(),
         blocked: is_blocked(verdict),
-        unknown: matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|it| matches!(it.kind, BlockerKind::UnknownVersion | BlockerKind::LabelGarbage | BlockerKind::Anomaly))),
+        blocked_by: blocking(verdict),
+        anomaly: anomaly(f, verdict, standing),
         closed: cordon == Cordon::Ours,
         unplanned: super::csi_node_plugin::is_unplanned(f),
         disturbed,
@@ -159,6 +176,22 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
             _ => None,
         },
     }
+}
+
+/// What makes no sense wherever it is found; and on a node that nobody works on, what its component will not put right there by itself.
+fn anomaly(f: &Facts<'_>, verdict: &Verdict, standing: Standing) -> Option<Anomaly> {
+    use BlockerKind::{
+        Anomaly as Odd, KmmImage, KmmStuck, KmmTaint, KmmTrouble, KmmVersion, LabelGarbage, StaleMount, UnknownVersion,
+        UnplannedUpgrade,
+    };
+    let Verdict::Wait(wait) = verdict else { return None };
+    let is_one = |kind: BlockerKind| match kind {
+        UnknownVersion | LabelGarbage | Odd => true,
+        KmmStuck | KmmVersion | KmmImage | KmmTaint | KmmTrouble | UnplannedUpgrade | StaleMount => standing == Standing::Idle,
+        _ => false,
+    };
+    let it = wait.blockers.iter().find(|it| is_one(it.kind))?;
+    Some(Anomaly { kind: it.kind.word().into(), node: f.node.name.clone(), message: it.message.as_str().into() })
 }
 
 /// Its next action writes down that it is queued.
@@ -217,7 +250,12 @@ const PASSING: [BlockerKind; 26] = {
 
 /// It waits for a person or for others, and not merely for its turn or for something under way.
 pub fn is_blocked(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Wait(wait) if wait.blockers.iter().any(|blocker| !PASSING.contains(&blocker.kind)))
+    blocking(verdict).is_some()
+}
+
+fn blocking(verdict: &Verdict) -> Option<BlockerKind> {
+    let Verdict::Wait(wait) = verdict else { return None };
+    wait.blockers.iter().map(|blocker| blocker.kind).find(|kind| !PASSING.contains(kind))
 }
 
 /// The same of a blocker that a handoff's status names by its word.
@@ -236,15 +274,37 @@ pub struct Tally {
     pub failed: u32,
     /// Those of them that spend the failure budget: a label that nobody drained for is no sign of a bad version.
     pub failures: u32,
-    pub unknown: u32,
+    /// By the blocker's word.
+    pub anomalies: BTreeMap<Str, Anomalies>,
     pub occupied: u32,
     pub foreign: u32,
     /// Nodes by the version that they run, ready.
-    pub versions: std::collections::BTreeMap<Version, u32>,
+    pub versions: BTreeMap<Version, u32>,
     pub last_end: Option<Timestamp>,
     /// Nodes on which KMM is losing the module, or has lost it, by the problem's name.
-    pub disturbed: std::collections::BTreeMap<&'static str, u32>,
+    pub disturbed: BTreeMap<&'static str, u32>,
     pub stale: Stale,
+}
+
+/// Nodes with one kind of anomaly.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Anomalies {
+    pub nodes: u32,
+    /// The first of them by name, with what is said of each.
+    pub first: BTreeMap<NodeName, Str>,
+}
+
+impl Anomalies {
+    /// So many are named.
+    pub const NAMED: usize = 5;
+
+    fn merge<'a>(&mut self, nodes: u32, first: impl IntoIterator<Item = (&'a NodeName, &'a Str)>) {
+        self.nodes += nodes;
+        self.first.extend(first.into_iter().map(|(node, message)| (node.clone(), message.clone())));
+        while self.first.len() > Self::NAMED {
+            self.first.pop_last();
+        }
+    }
 }
 
 /// Pods whose mounts died with the nodeplugin's process.
@@ -295,7 +355,9 @@ impl Tally {
             }
         }
         self.blocked += u32::from(it.blocked);
-        self.unknown += u32::from(it.unknown);
+        if let Some(it) = &it.anomaly {
+            self.anomalies.entry(it.kind.clone()).or_default().merge(1, [(&it.node, &it.message)]);
+        }
         self.occupied += u32::from(it.occupied);
         self.last_end = self.last_end.max(it.ended);
         if let Some(kind) = it.disturbed {
@@ -313,7 +375,9 @@ impl Tally {
         self.blocked += other.blocked;
         self.failed += other.failed;
         self.failures += other.failures;
-        self.unknown += other.unknown;
+        for (kind, it) in &other.anomalies {
+            self.anomalies.entry(kind.clone()).or_default().merge(it.nodes, &it.first);
+        }
         self.occupied += other.occupied;
         self.foreign += other.foreign;
         for (version, count) in &other.versions {

@@ -206,8 +206,11 @@ fn conditions_of_a_component_say_what_is_so() {
         let is = |kind: &str| status.conditions.iter().any(|it| it.kind == kind && it.status == "True");
         ["Ready", "Anomaly"].map(is)
     };
-    let tally =
-        |total: u32, current: u32, unknown: u32| crate::handoff::tally::Tally { total, current, unknown, ..Default::default() };
+    let tally = |total: u32, current: u32, odd: u32| {
+        let one = crate::handoff::tally::Anomalies { nodes: 1, first: [("n1".into(), "no JSON".into())].into() };
+        let anomalies = (0..odd).map(|_| ("LabelGarbage".into(), one.clone())).collect();
+        crate::handoff::tally::Tally { total, current, anomalies, ..Default::default() }
+    };
     assert_eq!(said(&tally(0, 0, 0)), [false, false], "no node");
     assert_eq!(said(&tally(2, 2, 0)), [true, false]);
     assert_eq!(said(&tally(2, 1, 0)), [false, false]);

@@ -6,7 +6,7 @@ use crate::{
     fleet::{build::*, records::PodPhase},
     handoff::{
         action::{Action, Evidence, HandoffRef, NodeChange, NodePatch, Op, PodRef},
-        tally::{Contribution, Kind, Standing, Tally},
+        tally::{Anomaly, Contribution, Kind, Standing, Tally},
         unload_pod::{Outcome, outcome},
     },
 };
@@ -108,7 +108,8 @@ fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contri
         current: false,
         target: None,
         blocked: false,
-        unknown: false,
+        blocked_by: None,
+        anomaly: None,
         closed: false,
         foreign: false,
         ended: None,
@@ -120,12 +121,13 @@ fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contri
 #[test]
 fn sums_count_each_thing_once() {
     let mut tally = Tally::default();
+    let odd = Anomaly { kind: "LabelGarbage".into(), node: "n1".into(), message: "it makes no sense".into() };
     let queued = Standing::Queued { position: None };
     for it in [
         counted(queued, |it| it.blocked = true),
         counted(queued, |it| it.foreign = true),
         counted(Standing::Running, |it| (it.closed, it.foreign) = (true, true)),
-        counted(Standing::Running, |it| it.unknown = true),
+        counted(Standing::Running, |it| it.anomaly = Some(odd.clone())),
         counted(Standing::Failed, |_| {}),
         counted(Standing::Failed, |it| it.kind = Kind::Label),
         counted(Standing::Idle, |it| (it.current, it.occupied, it.runs, it.ended) = (true, true, Some("2".into()), Some(at(5)))),
@@ -136,7 +138,7 @@ fn sums_count_each_thing_once() {
     }
     let counts = (tally.total, tally.current, tally.queued, tally.running, tally.blocked, tally.failed, tally.failures);
     assert_eq!(counts, (8, 2, 2, 2, 1, 2, 1));
-    assert_eq!((tally.unknown, tally.occupied, tally.foreign, tally.versions["2"]), (1, 2, 1, 2));
+    assert_eq!((tally.anomalies["LabelGarbage"].nodes, tally.occupied, tally.foreign, tally.versions["2"]), (1, 2, 1, 2));
     assert_eq!(tally.last_end, Some(at(5)));
 }
 
