@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::{
     apply::{Caller, Stay},
+    policy::allow,
     samples,
     site::block_on,
     support::controlplane::{ControlPlane, User},
@@ -70,8 +71,11 @@ async fn in_force(plane: &ControlPlane) {
     let component = samples::component("default", &"n".repeat(52), "1.0");
     let mut handoff = samples::handoff("default", "probe", "n1", "1.0");
     handoff["spec"]["overrides"] = json!([{"podUid": "u", "reason": "r", "until": "2030-01-01T00:00:00Z"}]);
-    let operator = Caller::new(plane, User::Operator).await;
-    for (who, object) in [(&admin, node), (&admin, set), (&admin, component), (&operator, handoff)] {
+    // Nobody whose requests a test looks at.
+    let rules = json!([{"apiGroups": ["lockkeeper.dev"], "resources": ["nodehandoffs"], "verbs": ["create"]}]);
+    allow(&admin, "policy-probe", rules).await;
+    let other = Caller::named(plane, "policy-probe").await;
+    for (who, object) in [(&admin, node), (&admin, set), (&admin, component), (&other, handoff)] {
         eventually("an admission policy", CONTROLLER, || async {
             match who.create(&object, Stay::No).await {
                 Err(refused) if refused.says(&["ValidatingAdmissionPolicy"]) => Ok(Some(())),

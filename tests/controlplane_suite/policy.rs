@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Binds a role with these rules to a user of this name, everywhere.
-async fn allow(admin: &Caller, user: &str, rules: Value) {
+pub async fn allow(admin: &Caller, user: &str, rules: Value) {
     let group = "rbac.authorization.k8s.io";
     let role = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules});
     let binding = json!({

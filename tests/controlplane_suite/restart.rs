@@ -23,6 +23,8 @@ use crate::{
     wait::eventually,
 };
 
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/lockkeeper-system/leases/lockkeeper";
+
 /// The reconciler's process, with the reconciler's rights.
 pub struct Reconciler<'a> {
     site: &'a Site,
@@ -104,12 +106,18 @@ impl<'a> Reconciler<'a> {
             let then = eventually("the handoff", crate::fleet::LONG, || async { handoffs.get_opt(name).await }).await;
             left.remove(&status(&then).phase);
             changed = Instant::now();
+            let led = admin.get(LEASE).await.map_err(|no| no.to_string()).expect("the Lease")["spec"]["leaseTransitions"].clone();
             // The first successor waits until the Lease has run out; for the others a person who knows that it is dead empties it.
             if self.lives > 1 {
-                let lease = "/apis/coordination.k8s.io/v1/namespaces/lockkeeper-system/leases/lockkeeper";
-                admin.merge(lease, &json!({"spec": {"holderIdentity": null}})).await.expect("empty the Lease");
+                admin.merge(LEASE, &json!({"spec": {"holderIdentity": null}})).await.expect("empty the Lease");
             }
             self.start_again();
+            eventually("the next one to lead", crate::fleet::LONG, || async {
+                let lease = admin.get(LEASE).await.map_err(|no| no.to_string())?;
+                let (epoch, holder) = (&lease["spec"]["leaseTransitions"], &lease["spec"]["holderIdentity"]);
+                if *epoch != led && holder.is_string() { Ok(Some(())) } else { Err(format!("{holder} {epoch}")) }
+            })
+            .await;
         }
         assert!(left.is_empty(), "not killed in {left:?}");
     }
