@@ -16,15 +16,13 @@ use crate::{
         view::{ClaimReason, ClaimantClass, ComponentView, Occupancy},
     },
     handoff::{
-        self,
-        budget::Usage,
-        evict,
+        self, evict,
         facts::Context,
         observed::Observed,
         phases,
         plan::{self as steps, Write},
         preflight, rollout, start,
-        tally::{self, Contribution, Standing, Tally},
+        tally::{self, Tally},
         verdict::{Blocker, BlockerKind},
     },
 };
@@ -337,30 +335,19 @@ pub fn outlooks(facts: &Facts<'_>) -> BTreeMap<Uid, String> {
 /// Why a queued node would not start now although it is its turn: the component's pause, windows, canary and soak.
 pub fn held_back(picture: &Picture, component: &ComponentKey, to: &Version) -> Vec<String> {
     let Some(view) = picture.fleet.components.get(component) else { return Vec::new() };
-    let (mut tally, mut under_way) = (Tally::default(), Vec::new());
+    let mut tally = Tally::default();
     for node in picture.fleet.nodes.iter() {
         let Some(occupancy) = node.components.get(component) else { continue };
         let facts = Facts::new(picture, node, component, occupancy);
         let Some(verdict) = facts.verdict else { continue };
         let (observed, context) = (Observed::default(), onlooker());
         let judged = judged(&facts, view, occupancy, &observed, &context);
-        let it = tally::contribution(&judged, 0, verdict);
-        tally.add(&it);
-        under_way.push((node.name.as_str(), it));
+        tally.add(&tally::contribution(&judged, 0, verdict));
     }
     let now = picture.fleet.now;
     let admitted = tally.running;
     let stopped = rollout::stopped(view, &tally, now);
-    let slots = picture.fleet.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
-    let owner = component.to_string();
-    let is_running = |it: &Contribution| it.standing == Standing::Running || it.closed;
-    let running = under_way.iter().filter(|(_, it)| is_running(it)).map(|(node, _)| (owner.clone(), *node));
-    let lost = under_way.iter().filter(|(_, it)| it.is_lost()).map(|(node, _)| (owner.clone(), *node));
-    let usage = Usage::new(slots, |slot| slot.component == owner, running)
-        .with_lost(lost)
-        .with_how(under_way.iter().map(|(node, it)| (owner.clone(), *node, it)));
-    let canaries = |to: &Version| usage.canaries(&owner, "", to);
-    let (held, _) = rollout::held_back(view, &tally, Some(to), admitted, &canaries, now);
+    let (held, _) = rollout::held_back(view, &tally, Some(to), admitted, None, now);
     let text = |held: Blocker| format!("it will wait in the queue ({}): {}", held.kind.word(), held.message);
     stopped.into_iter().chain(held).map(text).collect()
 }

@@ -4,17 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     rollout::blocker,
-    tally::{Contribution, Standing},
     verdict::{Blocker, BlockerKind, ObjectRef},
 };
-use crate::{
-    api::{Version, keys::Slot},
-    fleet::view::ComponentView,
-};
+use crate::{api::keys::Slot, fleet::view::ComponentView};
 use jiff::Timestamp;
-
-/// So many nodes are named.
-const NAMED: usize = 5;
 
 /// The nodes that count, by component owner (`namespace/name`).
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,41 +16,6 @@ pub struct Usage {
     all: BTreeSet<String>,
     /// Of these, the nodes that are out of service without anybody working on them.
     lost: BTreeMap<String, BTreeSet<String>>,
-    /// How each of all these stands, by component owner and node.
-    how: BTreeMap<String, BTreeMap<String, How>>,
-}
-
-/// How a node stands that is out of service.
-#[derive(Debug, Clone, PartialEq)]
-struct How {
-    standing: Standing,
-    target: Option<Version>,
-    blocked_by: Option<BlockerKind>,
-    /// What has taken the component from it.
-    lost: Option<&'static str>,
-}
-
-impl How {
-    fn of(it: &Contribution) -> Self {
-        let lost = it.disturbed.or(it.unplanned.then_some("UnplannedUpgrade"));
-        // What one in the queue waits for is the queue's answer, and not what it rests on.
-        let blocked_by = it.blocked_by.filter(|_| it.standing == Standing::Running);
-        Self { standing: it.standing, target: it.target.clone(), blocked_by, lost }
-    }
-
-    /// Why it does not count as a node that runs this version.
-    fn why(&self, target: &Version) -> String {
-        let blocked =
-            self.blocked_by.map(|kind| format!(", and waits for a person or for others ({})", kind.word())).unwrap_or_default();
-        let to = self.target.as_ref().filter(|to| *to != target).map(|to| format!(" to {to}")).unwrap_or_default();
-        match (self.standing, self.lost) {
-            (Standing::Running, _) => format!("is being handed over{to}{blocked}"),
-            (Standing::Failed, _) => format!("was handed over{to} and has failed"),
-            (_, Some(lost)) => format!("has lost it without a handoff ({lost})"),
-            (Standing::Queued { .. }, None) => format!("is closed and waits in the queue{to}"),
-            (Standing::Idle, None) => "was left closed".to_owned(),
-        }
-    }
 }
 
 impl Usage {
@@ -82,42 +40,6 @@ impl Usage {
             }
         }
         self
-    }
-
-    /// All nodes that it names.
-    pub fn nodes(&self) -> impl Iterator<Item = &str> {
-        let lost = self.lost.values().flatten().filter(|node| !self.all.contains(*node));
-        self.all.iter().chain(lost).map(String::as_str)
-    }
-
-    /// How they stand, as (owner, node, contribution).
-    #[must_use]
-    pub fn with_how<'a>(mut self, how: impl Iterator<Item = (String, &'a str, &'a Contribution)>) -> Self {
-        for (owner, node, it) in how {
-            self.how.entry(owner).or_default().insert(node.to_owned(), How::of(it));
-        }
-        self
-    }
-
-    /// Nodes of the component but this one that are on their way to `target`, or were there, and why they do not count as running it: some
-    /// of them by name.
-    pub fn canaries(&self, owner: &str, without: &str, target: &Version) -> Vec<String> {
-        let how = self.how.get(owner);
-        let counted = self.by_component.get(owner).into_iter().flatten();
-        // What was handed over and has lost it since is a canary too, though nobody waits for it.
-        let was_there =
-            |node: &&String| how.and_then(|how| how.get(*node)).is_some_and(|how| how.target.as_ref() == Some(target));
-        let hurt = self.lost.get(owner).into_iter().flatten().filter(was_there);
-        let names: BTreeSet<&String> = counted.chain(hurt).filter(|node| **node != *without).collect();
-        let told = names.iter().take(NAMED).map(|node| match how.and_then(|how| how.get(*node)) {
-            Some(how) => format!("{node} {}", how.why(target)),
-            None => format!("{node} is admitted"),
-        });
-        let mut all: Vec<String> = told.collect();
-        if names.len() > NAMED {
-            all.push(format!("{} more", names.len() - NAMED));
-        }
-        all
     }
 
     fn lost_of(&self, owner: &str, without: &str) -> u32 {

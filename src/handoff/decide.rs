@@ -20,7 +20,7 @@ use super::{
     preflight,
     queue::{Candidate, Changed, INSTALLS_AT_ONCE, Inputs, Of, Place, Queue},
     rollout,
-    tally::{Kind, Standing, Tally, contribution, is_occupied},
+    tally::{FirstOf, Kind, Standing, Tally, UnderWay, contribution, is_occupied},
     verdict::{Blocker, Verdict},
 };
 use crate::{
@@ -137,10 +137,10 @@ pub fn decide_fleet(
 }
 
 /// The sums over a component's nodes that its queue's pace depends on.
-type Pace<'a> = (u32, &'a BTreeMap<Version, u32>, Option<Timestamp>);
+type Pace<'a> = (u32, &'a BTreeMap<Version, u32>, Option<Timestamp>, &'a FirstOf<UnderWay>);
 
 fn pace(tallies: &BTreeMap<ComponentKey, Tally>) -> Vec<Pace<'_>> {
-    tallies.values().map(|tally| (tally.foreign, &tally.versions, tally.last_end)).collect()
+    tallies.values().map(|tally| (tally.foreign, &tally.versions, tally.last_end, &tally.under_way)).collect()
 }
 
 /// The second look: one subject, on what was read just now. `fresh` is the node made from fresh reads (None: the view's); for other
@@ -320,10 +320,7 @@ impl<'a> Scene<'a> {
         let slots = self.view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
         let lost = nodes.leaves().flat_map(|leaf| &leaf.sum().lost);
         let lost = lost.filter_map(|(at, node)| Some((owner(*at)?, node.as_str())));
-        let usage = Usage::new(slots, |slot| !is_install(slot), closed).with_lost(lost);
-        let named: Vec<&Arc<NodeDecision>> = usage.nodes().filter_map(|node| nodes.get(&NodeName::from(node))).collect();
-        let how = named.into_iter().flat_map(|node| node.contributions.iter().map(|it| (&node.node, it)));
-        usage.with_how(how.filter_map(|(node, it)| Some((owner(it.component)?, node.as_str(), it))))
+        Usage::new(slots, |slot| !is_install(slot), closed).with_lost(lost)
     }
 
     /// Budgets with room for at most one disruption, of the pods that have to leave.

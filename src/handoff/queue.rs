@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{
-        ComponentKey, NodeName, ObjectKey, Version,
+        ComponentKey, NodeName, ObjectKey,
         component::BlockedPolicy,
         keys::{LEASE, Slot},
     },
@@ -526,8 +526,7 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
             rests.counts = true;
             let admitted = inputs.usage.of(&owner, it.node.name.as_str());
             let target = it.contribution.target.as_ref();
-            let under_way = |target: &Version| inputs.usage.canaries(&owner, it.node.name.as_str(), target);
-            let (held_back, until) = rollout::held_back(it.component, tally, target, admitted, &under_way, inputs.now);
+            let (held_back, until) = rollout::held_back(it.component, tally, target, admitted, Some(&it.node.name), inputs.now);
             rests.until(until);
             if let Some(blocker) = held_back {
                 return Answer::Holds(vec![blocker]);

@@ -9,7 +9,7 @@ use super::{
     windows::{self, Windows},
 };
 use crate::{
-    api::{Version, component::Rollout},
+    api::{NodeName, Version, component::Rollout},
     fleet::view::ComponentView,
 };
 
@@ -36,14 +36,14 @@ pub fn stopped(component: &ComponentView, tally: &Tally, now: Timestamp) -> Opti
     })
 }
 
-/// For handoffs that take a node out of service. `admitted` counts the component's nodes out of service for it, `under_way` says which they
-/// are and why they do not run the target yet.
+/// For handoffs that take a node out of service, that of `node` if there is one. `admitted` counts the component's other nodes out of service
+/// for it.
 pub fn held_back(
     component: &ComponentView,
     tally: &Tally,
     target: Option<&Version>,
     admitted: u32,
-    under_way: &dyn Fn(&Version) -> Vec<String>,
+    node: Option<&NodeName>,
     now: Timestamp,
 ) -> Held {
     let Some(spec) = component.spec() else { return (None, None) };
@@ -52,7 +52,7 @@ pub fn held_back(
     if outside.is_some() {
         return (outside, turns);
     }
-    if let Some(canary) = canary(component, rollout, tally, target, admitted, under_way, now) {
+    if let Some(canary) = canary(component, rollout, tally, target, admitted, node, now) {
         return (Some(canary), turns);
     }
     let (soaking, soaked) = soaking(component, rollout, tally, now);
@@ -78,7 +78,7 @@ fn canary(
     tally: &Tally,
     target: Option<&Version>,
     admitted: u32,
-    under_way: &dyn Fn(&Version) -> Vec<String>,
+    node: Option<&NodeName>,
     now: Timestamp,
 ) -> Option<Blocker> {
     let target = target?;
@@ -88,7 +88,7 @@ fn canary(
             "{done} of {} canary nodes run {target}; the others wait until all of them do, and have soaked. Not yet: {}. Bring them there, or lower \
              rollout.canary",
             rollout.canary,
-            under_way(target).join("; ")
+            tally.under_way_to(target, node)
         );
         blocker(component, BlockerKind::Canary, message, now)
     })

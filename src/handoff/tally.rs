@@ -84,10 +84,10 @@ pub struct Contribution {
     pub target: Option<Version>,
     /// A person's turn, or somebody else's.
     pub blocked: bool,
-    /// What it is, if so: the first of it.
-    pub blocked_by: Option<BlockerKind>,
     /// What is wrong there that neither a handoff nor the component's owner puts right by itself.
     pub anomaly: Option<Anomaly>,
+    /// It is out of service for a handoff, or has lost what it was handed over to.
+    pub under_way: Option<(NodeName, UnderWay)>,
     /// Its cordon is ours.
     pub closed: bool,
     /// A silent upgrade has taken mounts from its pods, and nobody hands it over.
@@ -163,7 +163,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         runs,
         target: f.target(),
         blocked: is_blocked(verdict),
-        blocked_by: blocking(verdict),
+        under_way: under_way(f, verdict, standing, cordon == Cordon::Ours, disturbed),
         anomaly: anomaly(f, verdict, standing),
         closed: cordon == Cordon::Ours,
         unplanned: super::csi_node_plugin::is_unplanned(f),
@@ -275,7 +275,8 @@ pub struct Tally {
     /// Those of them that spend the failure budget: a label that nobody drained for is no sign of a bad version.
     pub failures: u32,
     /// By the blocker's word.
-    pub anomalies: BTreeMap<Str, Anomalies>,
+    pub anomalies: BTreeMap<Str, FirstOf<Str>>,
+    pub under_way: FirstOf<UnderWay>,
     pub occupied: u32,
     pub foreign: u32,
     /// Nodes by the version that they run, ready.
@@ -286,25 +287,80 @@ pub struct Tally {
     pub stale: Stale,
 }
 
-/// Nodes with one kind of anomaly.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Anomalies {
+/// Nodes of a kind, and what is said of the first of them by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FirstOf<T> {
     pub nodes: u32,
-    /// The first of them by name, with what is said of each.
-    pub first: BTreeMap<NodeName, Str>,
+    pub first: BTreeMap<NodeName, T>,
 }
 
-impl Anomalies {
+impl<T> Default for FirstOf<T> {
+    fn default() -> Self {
+        Self { nodes: 0, first: BTreeMap::new() }
+    }
+}
+
+impl<T: Clone> FirstOf<T> {
     /// So many are named.
     pub const NAMED: usize = 5;
 
-    fn merge<'a>(&mut self, nodes: u32, first: impl IntoIterator<Item = (&'a NodeName, &'a Str)>) {
+    fn merge<'a>(&mut self, nodes: u32, first: impl IntoIterator<Item = (&'a NodeName, &'a T)>)
+    where
+        T: 'a,
+    {
         self.nodes += nodes;
-        self.first.extend(first.into_iter().map(|(node, message)| (node.clone(), message.clone())));
+        for (node, told) in first {
+            self.first.insert(node.clone(), told.clone());
+        }
         while self.first.len() > Self::NAMED {
             self.first.pop_last();
         }
     }
+}
+
+/// How a node stands that is out of service for a handoff, or has lost what it was handed over to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnderWay {
+    standing: Standing,
+    target: Option<Version>,
+    /// What it waits for beside its turn.
+    blocked_by: Option<BlockerKind>,
+    /// What has taken the component from it.
+    lost: Option<&'static str>,
+}
+
+impl UnderWay {
+    /// Why it does not count as a node that runs this version.
+    fn why(&self, target: &Version) -> String {
+        let blocked =
+            self.blocked_by.map(|kind| format!(", and waits for a person or for others ({})", kind.word())).unwrap_or_default();
+        let to = self.target.as_ref().filter(|to| *to != target).map(|to| format!(" to {to}")).unwrap_or_default();
+        match (self.standing, self.lost) {
+            (Standing::Running, _) => format!("is being handed over{to}{blocked}"),
+            (Standing::Failed, _) => format!("was handed over{to} and has failed"),
+            (_, Some(lost)) => format!("has lost it without a handoff ({lost})"),
+            (Standing::Queued { .. }, None) => format!("is admitted, and about to be handed over{to}"),
+            (Standing::Idle, None) => "was left closed".to_owned(),
+        }
+    }
+}
+
+fn under_way(
+    f: &Facts<'_>,
+    verdict: &Verdict,
+    standing: Standing,
+    closed: bool,
+    disturbed: Option<&'static str>,
+) -> Option<(NodeName, UnderWay)> {
+    let lost = disturbed.or_else(|| super::csi_node_plugin::is_unplanned(f).then_some("UnplannedUpgrade"));
+    let target = f.target();
+    let was_there = || lost.is_some() && target.is_some() && target == f.component.aim() && standing == Standing::Idle;
+    if !(closed || f.holds_slot() || matches!(standing, Standing::Running | Standing::Failed) || was_there()) {
+        return None;
+    }
+    // What one in the queue waits for is the queue's answer, and not what that rests on.
+    let blocked_by = blocking(verdict).filter(|_| standing == Standing::Running);
+    Some((f.node.name.clone(), UnderWay { standing, target, blocked_by, lost }))
 }
 
 /// Pods whose mounts died with the nodeplugin's process.
@@ -358,6 +414,9 @@ impl Tally {
         if let Some(it) = &it.anomaly {
             self.anomalies.entry(it.kind.clone()).or_default().merge(1, [(&it.node, &it.message)]);
         }
+        if let Some((node, it)) = &it.under_way {
+            self.under_way.merge(1, [(node, it)]);
+        }
         self.occupied += u32::from(it.occupied);
         self.last_end = self.last_end.max(it.ended);
         if let Some(kind) = it.disturbed {
@@ -378,6 +437,7 @@ impl Tally {
         for (kind, it) in &other.anomalies {
             self.anomalies.entry(kind.clone()).or_default().merge(it.nodes, &it.first);
         }
+        self.under_way.merge(other.under_way.nodes, &other.under_way.first);
         self.occupied += other.occupied;
         self.foreign += other.foreign;
         for (version, count) in &other.versions {
@@ -388,6 +448,19 @@ impl Tally {
             *self.disturbed.entry(kind).or_default() += nodes;
         }
         self.stale.merge(other.stale.pods, &other.stale.first);
+    }
+
+    /// Which nodes, this one left out, would run the version and do not yet, and why: the first of them by name.
+    pub fn under_way_to(&self, target: &Version, without: Option<&NodeName>) -> String {
+        let others = || self.under_way.first.iter().filter(|(node, _)| Some(*node) != without);
+        let own = u32::from(others().count() < self.under_way.first.len());
+        let mut told: Vec<String> = others().map(|(node, it)| format!("{node} {}", it.why(target))).collect();
+        let named = u32::try_from(told.len()).unwrap_or(u32::MAX);
+        let more = self.under_way.nodes.saturating_sub(own).saturating_sub(named);
+        if more > 0 {
+            told.push(format!("{more} more"));
+        }
+        told.join("; ")
     }
 
     fn runs(&mut self, version: &Version, nodes: u32) {

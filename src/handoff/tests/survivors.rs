@@ -108,7 +108,7 @@ fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contri
         current: false,
         target: None,
         blocked: false,
-        blocked_by: None,
+        under_way: None,
         anomaly: None,
         closed: false,
         foreign: false,

@@ -276,11 +276,11 @@ fn what_holds_a_rollout_back() {
     ];
     for (name, change, tally, admitted, blocker) in rows {
         let view = fleet().with(component(GPU).version("2").made("1").made("2").rollout(change)).project(at(0));
-        let held = rollout::held_back(&view.components[&key(GPU)], &tally, Some(&two), admitted, &|_| Vec::new(), at(0));
+        let held = rollout::held_back(&view.components[&key(GPU)], &tally, Some(&two), admitted, None, at(0));
         assert_eq!(held.0.map(|blocker| blocker.kind.word()).as_deref(), blocker, "{name}");
     }
     let view = fleet().with(component(GPU).rollout(|it| it.windows = vec![night])).project(at(0));
-    let held = rollout::held_back(&view.components[&key(GPU)], &with(1), Some(&two), 0, &|_| Vec::new(), at(0));
+    let held = rollout::held_back(&view.components[&key(GPU)], &with(1), Some(&two), 0, None, at(0));
     assert_eq!(held.0.map(|blocker| blocker.kind.word()).as_deref(), Some("OutsideWindow"));
     assert_eq!(held.1, Some(at(22 * 3600)), "opens at 22:00");
     let stopped = |tally: Tally, paused: bool| {

@@ -244,3 +244,37 @@ fn what_fails_in_kmms_pull_pod_on_another_node_is_named_where_its_image_is_await
     fleet.gone(crate::fleet::event::Kind::Pod, key("drv/mod-pull-pod-x"));
     assert!(image(&mut fleet).contains("KMM has not found mod:2.0 yet;"));
 }
+
+#[test]
+fn who_waits_for_the_canary_is_told_which_node_that_is_and_why_it_does_not_count() {
+    let asks = |change: fn(HandoffBuilder) -> HandoffBuilder| {
+        let canary = change(in_phase(Phase::Loading));
+        four(module("2.0"), |name, node| if name == "n1" { held(node, DesiredBy::Set) } else { node })
+            .with(lease("me").slot("n1", KEY))
+            .with(canary)
+            .with(handoff(KEY, "n2").to("2.0"))
+            .with(followed(|spec| {
+                (spec.rollout.max_unavailable, spec.rollout.canary, spec.rollout.max_failures) = (3, 1, 5);
+            }))
+    };
+    let waits = |mut fleet: FleetBuilder| {
+        let (_, decisions) = decided(&mut fleet);
+        let subject = Subject::Occupancy { component: key(KEY), node: "n2".into() };
+        let all = said(decisions.verdict(&subject).cloned().unwrap());
+        all.into_iter().find(|(kind, _)| kind == "Canary").expect("a wait for the canary").1
+    };
+    let told = waits(asks(|it| it));
+    assert!(told.contains("0 of 1 canary nodes run 2.0") && told.contains("Not yet: n1 is being handed over."), "{told}");
+    // What it waits for itself is named.
+    let missing =
+        asks(|it| it).with(images("2.0", "DoesNotExist")).with(held(labelled("", "", "").but_name("n1"), DesiredBy::Removed));
+    let told = waits(missing.with(config(None, None)));
+    assert!(told.contains("n1 is being handed over, and waits for a person or for others (KmmImage)."), "{told}");
+    let failed = asks(|it| it.phase(Phase::Failed, at(190)));
+    assert!(waits(failed).contains("n1 was handed over and has failed"));
+    // A canary that was there and has lost it since.
+    let lost = asks(|it| it.phase(Phase::Done, at(190))).with(lease("me").slot("n3", KEY));
+    let lost = lost.with(labelled("1.0", "1.0", "2.0")).with(handoff(KEY, "n3").to("2.0").phase(Phase::Preflight, at(190)));
+    let told = waits(lost);
+    assert!(told.contains("n1 has lost it without a handoff (StuckLabels); n3 is being handed over"), "{told}");
+}
