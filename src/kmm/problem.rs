@@ -18,12 +18,23 @@ pub enum Weight {
     Broken,
 }
 
+/// What made KMM unload, as far as the node and the Module show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    /// Another image under the version that is there.
+    ByImage,
+    /// A taint that the Module does not tolerate: a cordon is one too.
+    ByTaint(String),
+    /// A label that went or changed.
+    ByLabel,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     /// A combination of the three labels that KMM has no rule for.
     StuckLabels { row: Row, schedule_keys: Vec<String> },
     /// The unload fails again and again in place.
-    UnloadCrashLoop { restarts: u32, exit: Option<i32> },
+    UnloadCrashLoop { restarts: u32, exit: Option<i32>, begun: Begun },
     /// The load fails again and again in place.
     LoadCrashLoop { restarts: u32, exit: Option<i32> },
     /// The worker pod ends as Failed and is made again at once, without back-off.
@@ -35,7 +46,7 @@ pub enum Problem {
     /// An Unload pod waits for a silent node, and runs when that comes back.
     UnloadOnSilentNode,
     /// The unload runs while the plugin's pod is on the node.
-    UnloadUnderPlugin { pods: Vec<Str> },
+    UnloadUnderPlugin { pods: Vec<Str>, begun: Begun },
     /// A Load pod was stopped on its way; KMM counts the module as never loaded.
     LoadCutOff,
     /// The image for this kernel is not known to exist.
@@ -80,6 +91,16 @@ pub enum Problem {
     PluginSetCollected { version: Str },
     /// Two DaemonSets for one version; KMM never removes the twin.
     PluginSetTwins { names: Vec<Str> },
+}
+
+impl Begun {
+    fn words(&self) -> String {
+        match self {
+            Self::ByImage => "; another image under the same version began it".to_owned(),
+            Self::ByTaint(taint) => format!("; taint {taint}, which the Module does not tolerate, began it"),
+            Self::ByLabel => String::new(),
+        }
+    }
 }
 
 /// What a problem is about.
@@ -188,9 +209,11 @@ impl Problem {
                     _ => "worker label of another version than wanted, plugin label already right",
                 }
             ),
-            Self::UnloadCrashLoop { restarts, exit: code } => format!(
-                "the unload fails again and again ({restarts} restarts{}); KMM says so nowhere, keeps .ready, and looks at no label until it ends",
-                exit(code)
+            Self::UnloadCrashLoop { restarts, exit: code, begun } => format!(
+                "the unload fails again and again ({restarts} restarts{}); KMM says so nowhere, {}and looks at no label until it ends{}",
+                exit(code),
+                if matches!(begun, Begun::ByTaint(_)) { "" } else { "keeps .ready, " },
+                begun.words()
             ),
             Self::LoadCrashLoop { restarts, exit: code } => {
                 format!("the load fails again and again ({restarts} restarts{}); KMM says so nowhere", exit(code))
@@ -210,8 +233,8 @@ impl Problem {
             Self::UnloadOnSilentNode => "an Unload pod waits for this silent node: when its kubelet comes back in the same boot the module is unloaded \
                                           and loaded again, with .ready and the plugin there meanwhile"
                 .to_owned(),
-            Self::UnloadUnderPlugin { pods } => {
-                format!("the unload does not wait for the plugin: {} on the node while it runs", Self::are(pods))
+            Self::UnloadUnderPlugin { pods, begun } => {
+                format!("the unload does not wait for the plugin: {} on the node while it runs{}", Self::are(pods), begun.words())
             }
             Self::LoadCutOff => "a Load pod was stopped on its way: KMM counts the module as never loaded and makes no unload; the kernel may hold it unseen"
                 .to_owned(),
@@ -287,13 +310,20 @@ impl Problem {
                 "# this stops the plugin on the node: move the pods that hold its devices first".to_owned(),
                 place.remove_labels(schedule_keys),
             ],
-            Self::UnloadCrashLoop { .. } => vec![
-                place.logs(),
-                format!("kubectl get pods -A --field-selector spec.nodeName={node} -o wide"),
-                "# end what holds the module; the next restart of the pod then succeeds. Or reboot the node: with the new boot ID KMM forgets the module at once"
-                    .to_owned(),
-                "# putting the label back does not help: KMM does not look at it during an unload".to_owned(),
-            ],
+            Self::UnloadCrashLoop { begun, .. } => {
+                let mut lines = vec![
+                    place.logs(),
+                    format!("kubectl get pods -A --field-selector spec.nodeName={node} -o wide"),
+                    "# end what holds the module; the next restart of the pod then succeeds. Or reboot the node: with the new boot ID KMM forgets the module at once"
+                        .to_owned(),
+                    "# putting the label back does not help: KMM does not look at it during an unload".to_owned(),
+                ];
+                if let Begun::ByTaint(_) = begun {
+                    lines.push("# so that no other node follows:".to_owned());
+                    lines.extend(place.tolerate());
+                }
+                lines
+            }
             Self::LoadCrashLoop { .. } => vec![
                 place.logs(),
                 "# give the version an image that loads on this kernel; KMM replaces the crashing pod at once".to_owned(),
@@ -328,8 +358,16 @@ impl Problem {
                 lines.extend(place.tolerate());
                 lines
             }
-            Self::UnloadUnderPlugin { .. } => {
-                vec!["# let it end; next time take the version label away, not KMM's own labels, and do not cordon before".to_owned()]
+            Self::UnloadUnderPlugin { begun: Begun::ByImage, .. } => {
+                vec!["# let it end; next time change version and image in one edit, and move one node after the other".to_owned()]
+            }
+            Self::UnloadUnderPlugin { begun: Begun::ByTaint(_), .. } => {
+                let mut lines = vec!["# let it end; so that no other node follows:".to_owned()];
+                lines.extend(place.tolerate());
+                lines
+            }
+            Self::UnloadUnderPlugin { begun: Begun::ByLabel, .. } => {
+                vec!["# let it end; next time take the version label away, not KMM's own labels".to_owned()]
             }
             Self::LoadCutOff => {
                 let module = place.spec.and_then(|spec| spec.kernel_module.as_deref()).unwrap_or(name);

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     keys::{self, Era, Label},
     ladder,
-    problem::{Place, Problem, Weight},
+    problem::{Begun, Place, Problem, Weight},
     records::{Action, Entry, ImagesRecord, ModuleRecord, NmcRecord, Part, Phase, PodRecord, SetRecord},
     tolerations::{self, Trap},
     triple::{Move, Triple},
@@ -315,7 +315,7 @@ impl View<'_> {
         } else if crashing {
             found.push(match action {
                 Action::Load => Problem::LoadCrashLoop { restarts, exit },
-                Action::Unload => Problem::UnloadCrashLoop { restarts, exit },
+                Action::Unload => Problem::UnloadCrashLoop { restarts, exit, begun: self.unload_begun() },
             });
         } else if failed >= MADE_AGAIN {
             found.push(Problem::WorkerMadeAgain { action, times: failed });
@@ -333,10 +333,20 @@ impl View<'_> {
                 let plugins: Vec<Str> =
                     self.plugins.iter().filter(|pod| pod.alive() && !self.silent()).map(|pod| pod.key.name.clone()).collect();
                 if !plugins.is_empty() {
-                    found.push(Problem::UnloadUnderPlugin { pods: plugins });
+                    found.push(Problem::UnloadUnderPlugin { pods: plugins, begun: self.unload_begun() });
                 }
             }
             _ => {}
+        }
+    }
+
+    fn unload_begun(&self) -> Begun {
+        let other_image = matches!((self.wanted, self.recorded), (Some(wanted), Some(recorded))
+            if wanted.version == recorded.version && wanted.image != recorded.image);
+        match self.taint() {
+            _ if other_image => Begun::ByImage,
+            Some(taint) if self.wanted.is_none() => Begun::ByTaint(taint),
+            _ => Begun::ByLabel,
         }
     }
 

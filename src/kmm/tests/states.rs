@@ -203,8 +203,39 @@ fn an_unload_beside_the_plugin_is_named_with_the_pod() {
     world.apply(0, "node node-a worker-");
     world.apply(0, "nmc node-a spec=");
     world.apply(0, "worker node-a create Unload 1.0");
-    assert!(problem(&world, "UnloadUnderPlugin").0.contains("plugin-node-a is on the node"));
+    let (text, repair) = problem(&world, "UnloadUnderPlugin");
+    assert!(
+        text.ends_with("plugin-node-a is on the node while it runs") && repair[0].contains("not KMM's own labels"),
+        "{text} {repair:?}"
+    );
     problem(&world, "StuckLabels");
+}
+
+#[test]
+fn what_began_an_unload_is_named_and_the_advice_is_about_that() {
+    let mut tainted = world("1.0");
+    tainted.apply(0, "node node-a taints=unschedulable:NoSchedule ready- version.ready-");
+    tainted.apply(0, "nmc node-a spec=");
+    tainted.apply(0, "worker node-a create Unload 1.0");
+    let (text, repair) = problem(&tainted, "UnloadUnderPlugin");
+    assert!(
+        text.contains("taint node.kubernetes.io/unschedulable:NoSchedule, which the Module does not tolerate, began it"),
+        "{text}"
+    );
+    assert!(repair[1].contains("patch modules") && !repair[0].contains("label"), "{repair:?}");
+    tainted.apply(0, "worker node-a Running exit=1");
+    tainted.apply(0, "worker node-a Running restarts=1 CrashLoopBackOff");
+    let (text, repair) = problem(&tainted, "UnloadCrashLoop");
+    assert!(text.contains("began it") && !text.contains("keeps .ready"), "{text}");
+    assert!(repair.last().is_some_and(|line| line.contains("patch modules")), "{repair:?}");
+    // The image was changed under its version.
+    let mut edited = tolerant("1.0");
+    edited.apply(0, "module edit 1.0 1.1");
+    edited.apply(0, "nmc node-a spec=1.1@1.0");
+    edited.apply(0, "worker node-a create Unload 1.0");
+    let (text, repair) = problem(&edited, "UnloadUnderPlugin");
+    assert!(text.ends_with("another image under the same version began it"), "{text}");
+    assert!(repair[0].contains("version and image in one edit"), "{repair:?}");
 }
 
 #[test]
