@@ -14,8 +14,8 @@ use jiff::Timestamp;
 pub struct Usage {
     by_component: BTreeMap<String, BTreeSet<String>>,
     all: BTreeSet<String>,
-    /// Of these, the nodes that are out of service without anybody working on them.
-    lost: BTreeMap<String, BTreeSet<String>>,
+    /// Nodes that are out of service for the component without anybody working on them, each with a word for why.
+    lost: BTreeMap<String, BTreeMap<String, &'static str>>,
 }
 
 impl Usage {
@@ -31,19 +31,13 @@ impl Usage {
         usage
     }
 
-    /// Nodes that have lost their component by themselves, as (owner, node): they count, but do not hold back what mends one of them.
+    /// Nodes that have lost their component by themselves, as (owner, node, why): they count, but do not hold back what mends one of them.
     #[must_use]
-    pub fn with_lost<'a>(mut self, lost: impl Iterator<Item = (String, &'a str)>) -> Self {
-        for (owner, node) in lost {
-            if !self.all.contains(node) {
-                self.lost.entry(owner).or_default().insert(node.to_owned());
-            }
+    pub fn with_lost<'a>(mut self, lost: impl Iterator<Item = (String, &'a str, &'static str)>) -> Self {
+        for (owner, node, why) in lost {
+            self.lost.entry(owner).or_default().insert(node.to_owned(), why);
         }
         self
-    }
-
-    fn lost_of(&self, owner: &str, without: &str) -> u32 {
-        self.lost.get(owner).map_or(0, |nodes| count(nodes, without))
     }
 
     fn add(&mut self, owner: &str, node: &str) {
@@ -60,7 +54,8 @@ impl Usage {
         count(&self.all, without)
     }
 
-    /// Why one more node of the component would be one too many. `mends`: the node is out of service already.
+    /// Why one more node of the component would be one too many. `mends`: the node is out of service already, so that to hand it over takes
+    /// nothing more out of service than is: it waits for handoffs under way, and not for what else is out of service by itself.
     pub fn spent(
         &self,
         component: &ComponentView,
@@ -72,34 +67,25 @@ impl Usage {
     ) -> Option<Blocker> {
         let rollout = &component.spec()?.rollout;
         let owner = component.record.key.to_string();
-        let foreign = if rollout.count_foreign { foreign } else { 0 };
-        let lost = if mends { 0 } else { self.lost_of(&owner, node) };
-        let used = self.of(&owner, node);
-        if used.saturating_add(lost).saturating_add(foreign) >= rollout.max_unavailable {
-            let mut others = match lost {
-                0 => String::new(),
-                _ => {
-                    let names = self.lost.get(&owner).into_iter().flatten().filter(|name| **name != *node);
-                    let names: Vec<&str> = names.take(5).map(String::as_str).collect();
-                    format!(" and {lost} have lost it without a handoff ({})", names.join(", "))
-                }
-            };
+        let foreign = if rollout.count_foreign && !mends { foreign } else { 0 };
+        let none = BTreeSet::new();
+        let own = without(self.by_component.get(&owner).unwrap_or(&none), node);
+        let lost = if mends { Vec::new() } else { self.lost_besides(Some(&owner), &own, node) };
+        if total(&own, &lost).saturating_add(foreign) >= rollout.max_unavailable {
+            let mut parts = parts(&own, "are being handed over or were left closed", &lost);
             if foreign > 0 {
-                others += &format!(" and {foreign} are not Ready or cordoned by others");
+                parts.push(format!("{foreign} are not Ready or cordoned by others"));
             }
-            let message = format!(
-                "maxUnavailable is {}: {used} of its nodes are being handed over or were left closed{}{others}",
-                rollout.max_unavailable,
-                self.named(&owner)
-            );
+            let message = format!("maxUnavailable is {}: of its nodes {}", rollout.max_unavailable, parts.join(", and "));
             return Some(blocker(component, BlockerKind::BudgetSpent, message, now));
         }
-        let lost: u32 = if mends { 0 } else { self.lost.keys().map(|owner| self.lost_of(owner, node)).sum() };
-        let used = self.total(node).saturating_add(lost);
+        let all = without(&self.all, node);
+        let lost = if mends { Vec::new() } else { self.lost_besides(None, &all, node) };
+        let used = total(&all, &lost);
         (used >= cluster_max).then(|| {
-            let lost = self.lost.values().flatten().filter(|_| !mends);
-            let all: Vec<&str> = self.all.iter().chain(lost).map(String::as_str).take(5).collect();
-            let message = format!("{used} of at most {cluster_max} nodes are admitted over all components: {}", all.join(", "));
+            let parts = parts(&all, "are admitted", &lost);
+            let message =
+                format!("{used} of at most {cluster_max} nodes are out of service over all components: {}", parts.join(", and "));
             Blocker {
                 kind: BlockerKind::BudgetSpent,
                 object: ObjectRef::new("Lease", format!("{}/{}", crate::api::keys::LEASE.0, crate::api::keys::LEASE.1)),
@@ -109,13 +95,132 @@ impl Usage {
         })
     }
 
-    fn named(&self, owner: &str) -> String {
-        let nodes =
-            self.by_component.get(owner).map(|nodes| nodes.iter().map(String::as_str).take(5).collect::<Vec<_>>().join(", "));
-        nodes.filter(|nodes| !nodes.is_empty()).map(|nodes| format!(" ({nodes})")).unwrap_or_default()
+    /// Lost nodes of the owner (None: of any, each once) that are not among these and not this one, with what each has lost and why.
+    fn lost_besides(&self, owner: Option<&str>, counted: &[&str], node: &str) -> Vec<Lost<'_>> {
+        let mut besides: BTreeMap<&str, Lost<'_>> = BTreeMap::new();
+        for (of, nodes) in self.lost.iter().filter(|(of, _)| owner.is_none_or(|owner| owner == *of)) {
+            for (name, why) in nodes.iter().filter(|(name, _)| *name != node && !counted.contains(&name.as_str())) {
+                besides.entry(name).or_insert(Lost { node: name, owner: of, why });
+            }
+        }
+        besides.into_values().collect()
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Lost<'a> {
+    node: &'a str,
+    owner: &'a str,
+    why: &'static str,
+}
+
+fn without<'a>(nodes: &'a BTreeSet<String>, node: &str) -> Vec<&'a str> {
+    nodes.iter().map(String::as_str).filter(|name| *name != node).collect()
+}
+
+fn total(nodes: &[&str], lost: &[Lost<'_>]) -> u32 {
+    u32::try_from(nodes.len().saturating_add(lost.len())).unwrap_or(u32::MAX)
+}
+
+/// Who is counted as what, each part with its count and its names.
+fn parts(nodes: &[&str], are: &str, lost: &[Lost<'_>]) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !nodes.is_empty() {
+        parts.push(format!("{} {are} ({})", nodes.len(), named(nodes.iter().map(ToString::to_string))));
+    }
+    if !lost.is_empty() {
+        let names = named(lost.iter().map(|it| format!("{}: {}, {}", it.node, it.owner, it.why)));
+        parts.push(format!(
+            "{} are out of service without a handoff ({names}), whose repair waits for no other: hand them over (lockkeeper handoff), or              mend them as lockkeeper status says",
+            lost.len()
+        ));
+    }
+    parts
+}
+
+/// The first of them, and how many more there are.
+fn named(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let names: Vec<String> = names.take(NAMED).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.join("; ") + &more
+}
+
+/// So many nodes are named.
+const NAMED: usize = 5;
+
 fn count(nodes: &BTreeSet<String>, without: &str) -> u32 {
     u32::try_from(nodes.len() - usize::from(nodes.contains(without))).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::build::*;
+
+    const GPU: &str = "ns/gpu";
+
+    fn slot(node: &str, component: &str) -> Slot {
+        Slot { node: node.into(), node_uid: format!("uid-{node}"), component: component.into() }
+    }
+
+    fn lost<'a>(nodes: &[(&'a str, &'a str)]) -> impl Iterator<Item = (String, &'a str, &'static str)> {
+        nodes.to_vec().into_iter().map(|(owner, node)| (owner.to_owned(), node, "Hurt"))
+    }
+
+    fn spent(usage: &Usage, node: &str, most: u32, foreign: u32, mends: bool) -> Option<String> {
+        let mut fleet =
+            fleet().with(component(GPU).made("1").rollout(|it| (it.max_unavailable, it.count_foreign) = (most, true)));
+        let view = fleet.project(at(0));
+        usage.spent(&view.components[&key(GPU)], node, foreign, mends, 2, at(0)).map(|it| it.message)
+    }
+
+    #[test]
+    fn who_is_named_is_who_is_counted_and_each_node_once() {
+        let usage = Usage::new(&[slot("n1", GPU), slot("n2", GPU)], |_| true, [(GPU.to_owned(), "n2")].into_iter());
+        let said = spent(&usage, "n2", 1, 0, false).unwrap();
+        assert_eq!(said, "maxUnavailable is 1: of its nodes 1 are being handed over or were left closed (n1)");
+        // Lost for two components, and admitted for one of them: one node.
+        let usage = usage.with_lost(lost(&[(GPU, "n1"), ("ns/nic", "n1"), (GPU, "n3"), ("ns/nic", "n3"), ("ns/nic", "n2")]));
+        let said = spent(&usage, "n4", 9, 0, false).unwrap();
+        assert!(
+            said.starts_with("3 of at most 2 nodes are out of service over all components: 2 are admitted (n1; n2), and 1 are"),
+            "{said}"
+        );
+        assert!(said.contains("(n3: ns/gpu, Hurt)"), "{said}");
+    }
+
+    #[test]
+    fn a_node_that_is_lost_for_a_component_counts_for_it_whoever_else_is_at_work_there() {
+        let usage = Usage::new(&[slot("n1", "ns/nic")], |_| true, std::iter::empty()).with_lost(lost(&[(GPU, "n1")]));
+        let said = spent(&usage, "n2", 1, 0, false).unwrap();
+        assert!(
+            said.contains("maxUnavailable is 1: of its nodes 1 are out of service without a handoff (n1: ns/gpu, Hurt)"),
+            "{said}"
+        );
+        assert_eq!(spent(&usage, "n1", 1, 0, false), None, "not in its own way");
+    }
+
+    #[test]
+    fn what_mends_a_node_waits_for_those_at_work_and_for_nobody_who_is_hurt() {
+        let hurt = [(GPU, "n1"), (GPU, "n2"), ("ns/nic", "n3"), ("ns/nic", "n4")];
+        let usage = Usage::default().with_lost(lost(&hurt));
+        assert_eq!(
+            spent(&usage, "n1", 1, 3, true),
+            None,
+            "neither for its component's, nor for another's, nor for what others have closed"
+        );
+        assert!(spent(&usage, "n5", 1, 0, false).unwrap().contains("n1: ns/gpu, Hurt; n2: ns/gpu, Hurt"));
+        assert!(spent(&usage, "n5", 9, 0, false).unwrap().contains("n3: ns/nic, Hurt"));
+        let usage = Usage::new(&[slot("n6", GPU)], |_| true, std::iter::empty()).with_lost(lost(&hurt));
+        let said = spent(&usage, "n1", 1, 0, true).unwrap();
+        assert_eq!(said, "maxUnavailable is 1: of its nodes 1 are being handed over or were left closed (n6)");
+    }
+
+    #[test]
+    fn of_many_the_first_are_named_and_the_others_counted() {
+        let nodes = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"].map(|node| (GPU, node));
+        let said = spent(&Usage::default().with_lost(lost(&nodes)), "n0", 1, 0, false).unwrap();
+        assert!(said.contains("7 are out of service") && said.contains("n5: ns/gpu, Hurt and 2 more"), "{said}");
+    }
 }

@@ -319,7 +319,7 @@ impl<'a> Scene<'a> {
         let closed = closed.filter_map(|(at, node)| Some((owner(*at)?, node.as_str())));
         let slots = self.view.lease.as_ref().map(|lease| &lease.slots[..]).unwrap_or_default();
         let lost = nodes.leaves().flat_map(|leaf| &leaf.sum().lost);
-        let lost = lost.filter_map(|(at, node)| Some((owner(*at)?, node.as_str())));
+        let lost = lost.filter_map(|(at, node, why)| Some((owner(*at)?, node.as_str(), *why)));
         Usage::new(slots, |slot| !is_install(slot), closed).with_lost(lost)
     }
 

@@ -59,8 +59,8 @@ pub struct NodeSum {
     pub(super) tallies: Vec<Tally>,
     /// Nodes with our cordon, with the component's place.
     pub(super) closed: Vec<(usize, NodeName)>,
-    /// Nodes that have lost their component and that nobody hands over.
-    pub(super) lost: Vec<(usize, NodeName)>,
+    /// Nodes that have lost their component and that nobody hands over yet, with a word for why.
+    pub(super) lost: Vec<(usize, NodeName, &'static str)>,
 }
 
 impl Entry for Arc<NodeDecision> {
@@ -84,8 +84,8 @@ impl Entry for Arc<NodeDecision> {
                 if let Some(tally) = sum.tallies.get_mut(it.component) {
                     tally.add(it);
                 }
-                if it.is_lost() {
-                    sum.lost.push((it.component, node.node.clone()));
+                if let Some(why) = it.out_of_service() {
+                    sum.lost.push((it.component, node.node.clone(), why));
                 }
                 if it.closed {
                     sum.closed.push((it.component, node.node.clone()));

@@ -94,6 +94,8 @@ pub struct Contribution {
     pub unplanned: bool,
     /// A Module of KMM is being lost there, or is lost, and nobody hands the node over: the problem's name.
     pub disturbed: Option<&'static str>,
+    /// Its version label was moved, and the handoff that follows it is being made: it counts as that one will.
+    pub ordered_by_label: bool,
     /// Pods on it whose mounts died with the nodeplugin's process.
     pub stale: Vec<ObjectKey>,
     /// Cordoned by others, or not Ready.
@@ -108,9 +110,15 @@ impl Contribution {
         self.disturbed.is_some() || self.unplanned
     }
 
+    /// Why it counts against the budgets though no handoff speaks for it yet, in a word.
+    pub fn out_of_service(&self) -> Option<&'static str> {
+        let unplanned = self.unplanned.then_some("UnplannedUpgrade");
+        self.disturbed.or(unplanned).or(self.ordered_by_label.then_some("its version label was moved"))
+    }
+
     /// Out of service because of others. A node under way is counted by its slot, and one that we closed by our cordon.
     pub fn counts_as_foreign(&self) -> bool {
-        self.selected && self.foreign && !self.closed && self.disturbed.is_none() && self.standing != Standing::Running
+        self.selected && self.foreign && !self.closed && !self.is_lost() && self.standing != Standing::Running
     }
 }
 
@@ -168,6 +176,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         closed: cordon == Cordon::Ours,
         unplanned: super::csi_node_plugin::is_unplanned(f),
         disturbed,
+        ordered_by_label: follows_label(verdict),
         stale: stale(f),
         foreign: matches!(cordon, Cordon::Foreign { .. }) || f.record().is_some_and(|record| !record.ready.is_true()),
         ended: match (phase, by) {
@@ -198,6 +207,12 @@ fn anomaly(f: &Facts<'_>, verdict: &Verdict, standing: Standing) -> Option<Anoma
 fn goes_to_the_queue(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Act(action)
         if matches!(&action.op, Op::PutHandoffStatus { status, .. } if status.phase == Phase::Queued))
+}
+
+/// Its next action makes the handoff that follows a label.
+fn follows_label(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Act(action)
+        if matches!(&action.op, Op::CreateHandoff { spec, .. } | Op::PatchHandoffSpec { spec, .. } if spec.requested_by == BY_LABEL))
 }
 
 /// Labels, a record, a mark or pods of the component are there.

@@ -98,6 +98,7 @@ fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contri
         disturbed: None,
         stale: Vec::new(),
         unplanned: false,
+        ordered_by_label: false,
         component: 0,
         standing,
         returning: None,
@@ -133,11 +134,13 @@ fn sums_count_each_thing_once() {
         counted(Standing::Idle, |it| (it.current, it.occupied, it.runs, it.ended) = (true, true, Some("2".into()), Some(at(5)))),
         counted(Standing::Idle, |it| (it.current, it.occupied, it.runs, it.ended) = (true, true, Some("2".into()), Some(at(3)))),
         counted(Standing::Idle, |it| it.selected = false),
+        // Lost and closed by others: counted as lost, and once.
+        counted(Standing::Idle, |it| (it.unplanned, it.foreign) = (true, true)),
     ] {
         tally.add(&it);
     }
     let counts = (tally.total, tally.current, tally.queued, tally.running, tally.blocked, tally.failed, tally.failures);
-    assert_eq!(counts, (8, 2, 2, 2, 1, 2, 1));
+    assert_eq!(counts, (9, 2, 2, 2, 1, 2, 1));
     assert_eq!((tally.anomalies["LabelGarbage"].nodes, tally.occupied, tally.foreign, tally.versions["2"]), (1, 2, 1, 2));
     assert_eq!(tally.last_end, Some(at(5)));
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockkeeper::sim::scenarios::csi::{self as scenario, CEPHFS, NAMESPACE, RBD};
+use lockkeeper::sim::scenarios::csi::{self as scenario, CEPHFS, NAMESPACE, Plugin, RBD};
+use serde_json::Value;
 
 use super::shop::{Shop, left, text};
 use crate::stage::play;
@@ -56,6 +57,45 @@ fn nodes_that_lost_mounts_by_themselves_do_not_hold_up_each_others_repair() {
             shop.ask(CEPHFS, node).await;
         }
         shop.until("both are done", || nodes.iter().all(|node| shop.phase(CEPHFS, node) == "Done")).await;
+        let report = shop.world.report_at_rest();
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+    });
+}
+
+#[test]
+fn two_nodeplugins_that_were_hurt_on_two_nodes_do_not_wait_for_each_other() {
+    play(|| async {
+        let shop = Shop::open(15, 3).await;
+        let hurt = [(CEPHFS, shop.nodes[0].clone()), (RBD, shop.nodes[1].clone())];
+        for (plugin, node) in &hurt {
+            shop.release(*plugin).await;
+            let old = shop.plugin_pod(*plugin, node).unwrap();
+            shop.world.kubelets.pressure_evict(node, &format!("{NAMESPACE}/{}", text(&old, "/metadata/name")));
+        }
+        for (plugin, node) in &hurt {
+            let subject = lockkeeper::handoff::action::Subject::Occupancy { component: plugin.key(), node: node.as_str().into() };
+            let unplanned =
+                shop.engine.until(|picture| format!("{:?}", picture.verdicts.get(&subject)).contains("UnplannedUpgrade"));
+            tokio::time::timeout(Duration::from_secs(600), unplanned).await.expect("it is shown as unplanned");
+        }
+        // Whoever asks for a third node is told what is really in the way, and the way out.
+        let other = shop.nodes[2].clone();
+        shop.ask(CEPHFS, &other).await;
+        let told = || {
+            let handoff = shop.handoff(CEPHFS, &other);
+            let all = handoff.pointer("/status/blockers").and_then(Value::as_array).cloned().unwrap_or_default();
+            all.iter().any(|it| {
+                it["kind"] == "BudgetSpent"
+                    && text(it, "/message").contains(&format!("({}: ceph/cephfs, UnplannedUpgrade)", shop.nodes[0]))
+            })
+        };
+        shop.until("the true cause is named", told).await;
+        for (plugin, node) in &hurt {
+            shop.ask(*plugin, node).await;
+        }
+        let done = |plugin: Plugin, node: &str| shop.phase(plugin, node) == "Done";
+        shop.until("both are mended", || hurt.iter().all(|(plugin, node)| done(*plugin, node))).await;
+        shop.until("and then the third has its turn", || done(CEPHFS, &other)).await;
         let report = shop.world.report_at_rest();
         assert!(report.violations.is_empty(), "{:#?}", report.violations);
     });

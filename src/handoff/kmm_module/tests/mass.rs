@@ -102,9 +102,31 @@ fn a_node_that_has_lost_its_module_is_mended_whatever_others_have_lost() {
     let of = |node: &str| Subject::Occupancy { component: key(KEY), node: node.into() };
     let (_, decisions) = decided(&mut asks("n1"));
     let waits = super::said(decisions.verdict(&of("n1")).cloned().unwrap());
-    assert!(waits.iter().any(|(kind, text)| kind == "BudgetSpent" && text.contains("(n2, n3)")), "{waits:?}");
+    assert!(
+        waits
+            .iter()
+            .any(|(kind, text)| kind == "BudgetSpent" && text.contains("(n2: drv/mod, StuckLabels; n3: drv/mod, StuckLabels)")),
+        "{waits:?}"
+    );
     let (_, decisions) = decided(&mut asks("n2"));
     assert!(matches!(decisions.verdict(&of("n2")), Some(Verdict::Act(_))), "{:?}", decisions.verdict(&of("n2")));
+}
+
+#[test]
+fn a_label_that_was_just_moved_counts_before_the_handoff_that_follows_it_is_there() {
+    // A typo had emptied n1, and a person has put the label right: KMM is about to load, and no handoff says so yet.
+    let mended = |name: &str, node: NodeBuilder| if name == "n1" { labelled("2.0", "", "") } else { node };
+    let mut fleet = four(module("2.0"), mended).with(handoff(KEY, "n2").to("2.0")).with(followed(|spec| spec.rollout.canary = 0));
+    fleet.gone(Kind::Pod, key("drv/plugin-n1"));
+    fleet.put(config(None, None));
+    let (_, decisions) = decided(&mut fleet);
+    let of = |node: &str| decisions.verdict(&Subject::Occupancy { component: key(KEY), node: node.into() }).cloned().unwrap();
+    match of("n1") {
+        Verdict::Act(action) => assert!(matches!(action.op, Op::CreateHandoff { .. }), "{action:?}"),
+        other => panic!("{other:?}"),
+    }
+    let waits = super::said(of("n2"));
+    assert!(waits.iter().any(|(kind, text)| kind == "BudgetSpent" && text.contains("(n1: drv/mod, ")), "{waits:?}");
 }
 
 #[test]
