@@ -67,7 +67,8 @@ pub struct NodeHandoffSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub overrides: Vec<Override>,
-    /// Informs; the audit log is the proof.
+    /// Who asks, for readers; the audit log is the proof. `label` is lockkeeper's own word for a handoff that follows the node's version label:
+    /// it takes its version from the label, closes no node and evicts nobody. Who asks for a version writes another word.
     #[serde(default)]
     #[schemars(length(max = 253))]
     pub requested_by: String,

@@ -114,6 +114,8 @@ pub fn plan(fleet: &FleetView, intent: &Intent, by: &str) -> Result<Vec<Op>, Ref
             spec.version = Some(from);
             spec.action = HandoffAction::Run;
             spec.pause_after.clear();
+            // One that followed the node's label would take its version from there again.
+            spec.requested_by = by.to_owned();
             Ok(vec![patch(record, spec)])
         }
         Intent::Leave { component, node } => {

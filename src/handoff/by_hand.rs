@@ -49,7 +49,7 @@ pub fn label_order(f: &Facts<'_>) -> Option<LabelOrder> {
         return order.filter(|_| moved);
     };
     let asked = spec.version.as_deref().map(Version::from);
-    let by_label = spec.requested_by == BY_LABEL;
+    let by_label = f.claims_label();
     let run = handoff.status.run.as_ref();
     // What the last attempt did to the label is no person's order.
     let explained = match f.occupancy.labels.mark.as_ref().filter(|mark| handoff.meta.uid == *mark.uid) {
@@ -78,8 +78,24 @@ pub fn label_order(f: &Facts<'_>) -> Option<LabelOrder> {
 
 /// A Queued handoff takes the new target, an ended one a new attempt, and where there is none it is made.
 pub(super) fn follow(f: &Facts<'_>, order: LabelOrder) -> Verdict {
-    let say = order.version.as_ref().map_or_else(|| "no version".to_owned(), ToString::to_string);
-    let why = format!("somebody set the version label of {} to {say}: follow it as a handoff", f.node.name);
+    let (node, version) = (&f.node.name, order.version.as_ref());
+    let say = version.map_or_else(|| "no version".to_owned(), ToString::to_string);
+    let why = match version {
+        _ if f.phase() == Phase::Queued && f.claims_label() => format!(
+            "the version label of {node} says {say}, and a handoff with requestedBy: {BY_LABEL} follows it; to ask for a version yourself, say who \
+             asks in requestedBy"
+        ),
+        // Who touched what is not known here, only what KMM is doing.
+        Some(_) if f.component.kmm.is_some() => {
+            format!("KMM takes {node} to {say}, as its version label says, and no handoff has asked for that: follow it as one")
+        }
+        None if f.component.kmm.is_some() => {
+            format!(
+                "KMM takes the module off {node}, which has no version label, and no handoff has asked for that: follow it as one"
+            )
+        }
+        _ => format!("somebody set the version label of {node} to {say}: follow it as a handoff"),
+    };
     ask(f, order.version, BY_LABEL, why)
 }
 

@@ -177,12 +177,18 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// A person moved the label; nothing is evicted and nothing is cordoned for it.
+    /// A person moved the label; nothing is evicted and nothing is cordoned for it. While it runs that is what the engine has written down.
+    /// Before, `requestedBy` claims it: such a handoff takes its version from the node's label, and runs only while the two agree.
     pub fn is_by_label(&self) -> bool {
         match self.run().filter(|_| self.phase() != Phase::Queued && !self.phase().is_ended()) {
             Some(run) => run.by_label,
-            None => self.spec().is_some_and(|spec| spec.requested_by == BY_LABEL),
+            None => self.claims_label(),
         }
+    }
+
+    /// Its spec says that the node's label asks for it. A nodeplugin has no label that could.
+    pub fn claims_label(&self) -> bool {
+        self.component.csi.is_none() && self.spec().is_some_and(|spec| spec.requested_by == BY_LABEL)
     }
 
     pub fn is_install(&self) -> bool {

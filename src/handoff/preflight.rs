@@ -90,6 +90,16 @@ fn node(f: &Facts<'_>, all: &mut Vec<Blocker>) {
     if let Some(Err(garbage)) = &f.node.cordon {
         all.push(f.on_node(BlockerKind::LabelGarbage, format!("{garbage}; correct or remove it")));
     }
+    if f.is_by_label() && f.desired() != f.target().as_ref() {
+        let say = |version: Option<&Version>| version.map_or_else(|| "no version".to_owned(), ToString::to_string);
+        let message = format!(
+            "requestedBy says that its version label asks for {}, and the label says {}: nothing is done for a label that does not ask. To ask for a \
+             version yourself, say who asks in requestedBy",
+            say(f.target().as_ref()),
+            say(f.desired())
+        );
+        all.push(f.on_node(BlockerKind::PreflightRefused, message));
+    }
     if let Some(desired) = f.desired().filter(|version| f.version(version).is_none()) {
         let has = f.loaded().or(f.loader()).map(|version| format!(" (the node has {version})")).unwrap_or_default();
         let message = format!(

@@ -287,6 +287,30 @@ async fn an_override_needs_a_verb_of_its_own() {
 }
 
 #[tokio::test]
+async fn only_lockkeeper_says_that_a_label_asks() {
+    let Some(plane) = installed() else { return };
+    namespace(&plane.client(User::Admin).await, "policy-labels").await;
+    let person = with_rights_on(plane, "policy-labeller", &[("lockkeeper.dev", "nodehandoffs")]).await;
+    let engine = reconciler(plane).await;
+    let mut object = handoff("policy-labels", "gpu", "n1", "2.0");
+    edit(&mut object, "/spec/requestedBy", json!("label"));
+    let words = ["policy-labeller", "requestedBy"];
+    refused_by_policy(person.apply(&object, Stay::No).await, "made up by a person", &words);
+    accepted(engine.apply(&object, Stay::Yes).await, "made by lockkeeper");
+    let at = path(&object);
+    refused_by_policy(person.merge(&at, &patch("/spec/version", json!("3.0")), Stay::No).await, "another version", &words);
+    accepted(person.merge(&at, &patch("/spec/attempt", json!(2)), Stay::Yes).await, "once more");
+    accepted(person.merge(&at, &patch("/spec/action", json!("Abort")), Stay::Yes).await, "stop it");
+    let asks = json!({"spec": {"version": "3.0", "requestedBy": "policy-labeller"}});
+    accepted(person.merge(&at, &asks, Stay::Yes).await, "another version, and who asks");
+    refused_by_policy(
+        person.merge(&at, &patch("/spec/requestedBy", json!("label")), Stay::No).await,
+        "back to the label",
+        &words,
+    );
+}
+
+#[tokio::test]
 async fn a_namespace_that_holds_a_version_is_not_deleted() {
     let Some(plane) = installed() else { return };
     let client = plane.client(User::Admin).await;

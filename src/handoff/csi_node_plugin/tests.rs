@@ -324,6 +324,26 @@ fn another_revision_before_the_deletion_ends_what_was_asked_for_by_name_and_begi
 }
 
 #[test]
+fn no_word_in_its_spec_keeps_the_pods_of_a_nodeplugin_from_leaving() {
+    let word = handoff(KEY, "n1")
+        .to("new")
+        .but(|it| it.finalizers = vec![FINALIZER.into()])
+        .spec(|spec| spec.requested_by = "label".into());
+    let queued = story().with(lease("me").slot("n1", KEY)).with(word);
+    match acts(queued) {
+        Op::PutHandoffStatus { status, .. } => assert_eq!(status.run.map(|run| run.by_label), Some(false)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_run_of_a_nodeplugin_is_not_taken_for_one_of_another_kind() {
+    let remade = || component(KEY).finalizer(FINALIZER).made("1.0");
+    waits(running(Phase::Verifying).with(remade()), BlockerKind::ComponentRefused, "the nodeplugin of a CSI driver");
+    waits(running(Phase::Draining).with(remade()), BlockerKind::ComponentRefused, "the nodeplugin of a CSI driver");
+}
+
+#[test]
 fn a_persons_uncordon_or_abort_ends_it() {
     let mark = Mark { uid: format!("uid-NodeHandoff-{KEY}.n1"), attempt: 1, epoch: 1, desired: DesiredBy::Kept, boot: None };
     for phase in [Phase::Draining, Phase::Detaching, Phase::ReplacingPod] {

@@ -6,7 +6,7 @@ use crate::{
     api::{
         Phase, Version,
         component::{InstallMode, RolloutMode},
-        handoff::{BY_INSTALL, BY_LABEL, BY_ROLLOUT},
+        handoff::{BY_INSTALL, BY_ROLLOUT},
         keys::DesiredBy,
     },
     handoff::{
@@ -21,7 +21,9 @@ use crate::{
 pub fn label_order(f: &Facts<'_>, k: Followed<'_>) -> Option<LabelOrder> {
     let (labels, desired) = (&f.occupancy.labels, f.desired());
     let moving = matches!(k.module.state, State::Stopping | State::Unloading | State::Starting | State::Loading);
-    if !moving
+    // One that claims the label takes its version from it also where KMM has nothing to do: the order was taken back, or there was none.
+    let claims = f.claims_label() && f.phase() == Phase::Queued;
+    if !(moving || claims)
         // A hand on KMM's own labels: named, and no order.
         || k.labels().row().stuck()
         || !f.occupancy.selected
@@ -41,7 +43,7 @@ pub fn label_order(f: &Facts<'_>, k: Followed<'_>) -> Option<LabelOrder> {
     };
     let Some((handoff, spec)) = f.handoff().zip(f.spec()) else { return order.filter(|_| moved) };
     let asked = spec.version.as_deref().map(Version::from);
-    let by_label = spec.requested_by == BY_LABEL;
+    let by_label = f.claims_label();
     let run = handoff.status.run.as_ref();
     // What the last attempt did to the label is no person's order.
     let explained = match labels.mark.as_ref().filter(|mark| handoff.meta.uid == *mark.uid) {

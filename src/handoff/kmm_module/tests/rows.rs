@@ -125,3 +125,30 @@ fn a_label_moved_by_hand_is_observed_and_not_steered() {
     let observed = story().with(node()).with(user("a")).with(lease("me").slot("n1", KEY)).with(by_label(Phase::StoppingPlugin));
     waits_for(observed, BlockerKind::Claimant, "evicts nobody");
 }
+
+#[test]
+fn what_says_that_the_label_asks_is_held_to_what_the_label_says() {
+    let claims = |version: &'static str| {
+        let claims = handoff(KEY, "n1").to(version).spec(|spec| spec.requested_by = crate::api::handoff::BY_LABEL.into());
+        story().with(lease("me")).with(claims)
+    };
+    // Somebody has changed the version of one that lockkeeper made for a label, or has made up the word.
+    match acts(claims("2.0")) {
+        Op::PatchHandoffSpec { spec, .. } => {
+            assert_eq!(spec.version.as_deref(), Some("1.0"));
+            assert!(spec.reason.contains("says 1.0") && spec.reason.contains("say who asks in requestedBy"), "{}", spec.reason);
+        }
+        other => panic!("{other:?}"),
+    }
+    // Where the label cannot be followed now, nothing is done for it either.
+    let tainted = at_version("1.0").taint("example.com/hot", "NoSchedule");
+    let untolerated = ModuleRecord { tolerations: Vec::new(), ..module("2.0") };
+    waits_for(claims("2.0").with(tainted).with(untolerated), BlockerKind::PreflightRefused, "a label that does not ask");
+    // Nobody is said to have touched a label that KMM follows for another reason.
+    match acts(story().with(labelled("2.0", "", "")).with(config(None, None))) {
+        Op::CreateHandoff { spec, .. } => {
+            assert!(spec.reason.starts_with("KMM takes n1 to 2.0, as its version label says"), "{}", spec.reason)
+        }
+        other => panic!("{other:?}"),
+    }
+}
