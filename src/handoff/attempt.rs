@@ -13,9 +13,9 @@ use super::{
     shared_phases::forget_cordon,
     start,
     transition::Transition,
-    verdict::{BlockerKind, Verdict},
+    verdict::{Blocker, BlockerKind, ObjectRef, Verdict},
 };
-use crate::api::Phase;
+use crate::api::{Phase, component::ComponentKind};
 
 /// What is to be done now for a component on a node.
 pub fn decide(f: &Facts<'_>) -> Verdict {
@@ -67,9 +67,44 @@ fn running(f: &Facts<'_>) -> Verdict {
     let verdict = match (f.csi(), f.kmm()) {
         (Some(csi), _) => csi_node_plugin::running(f, csi),
         (None, Some(kmm)) => kmm_module::running(f, kmm),
-        (None, None) => kernel_module::running(f),
+        (None, None) => match unseen(f) {
+            Some(blocker) => of_nothing_seen(f, blocker),
+            None => kernel_module::running(f),
+        },
     };
     overdue(f, verdict)
+}
+
+/// The run is one of a Module of KMM, or of a nodeplugin, and nothing shows any more what it goes by (the component's spec does not decode, or
+/// it was made again as another kind). The phases of versioned DaemonSets have the same names and do other things.
+fn unseen(f: &Facts<'_>) -> Option<Blocker> {
+    let (run, kind) = (f.run()?, f.kind());
+    let of = if f.component.kmm.is_some() || kind == ComponentKind::KmmModule || run.kmm_config.is_some() {
+        "a Module of KMM"
+    } else if f.component.csi.is_some() || kind == ComponentKind::CsiNodePlugin || run.policy.csi_node_plugin.is_some() {
+        "the nodeplugin of a CSI driver"
+    } else {
+        return None;
+    };
+    let why = match &f.component.record.spec {
+        Err(why) => format!("its spec does not decode ({why})"),
+        Ok(_) => "it speaks of another kind of component now".to_owned(),
+    };
+    let message = format!(
+        "this handoff began as one of {of}, and of NodeComponent {} nothing says so any more: {why}. Nothing is done on {} until it does again; \
+         correct the component",
+        f.key, f.node.name
+    );
+    Some(f.blocker(BlockerKind::ComponentRefused, ObjectRef::new("NodeComponent", f.key), message))
+}
+
+/// A person who wants to stop is answered as long as nothing but the node's door was touched.
+fn of_nothing_seen(f: &Facts<'_>, blocker: Blocker) -> Verdict {
+    let phase = match f.phase() {
+        Phase::Held => f.status().and_then(|status| status.resume_at).unwrap_or(Phase::Preflight),
+        phase => phase,
+    };
+    if f.abort_asked() && phase < Phase::StoppingPlugin { ending::stop(f) } else { wait(f, vec![blocker], None) }
 }
 
 /// A person's uncordon aborts up to Draining; after that our annotation goes and the handoff goes on.

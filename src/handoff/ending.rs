@@ -21,7 +21,7 @@ use crate::{
         component::ComponentKind,
         duration::Duration,
         handoff::{BY_REMOVAL, Ended, HandoffAction, Reason},
-        keys::{FINALIZER, Loaded, Slot},
+        keys::{DesiredBy, FINALIZER, Loaded, Slot},
     },
     fleet::records::PodRecord,
 };
@@ -119,8 +119,9 @@ pub(super) fn await_choice(f: &Facts<'_>, resume_at: Phase, proof: Option<&str>)
         ComponentKind::KmmModule => format!("first put {from} and its image back into the Module; then "),
         _ => String::new(),
     };
+    let who = who_asks(f);
     let message = format!(
-        "aborted after the module was unloaded. Choose: resume (action: Run, or attempt + 1 if it is being deleted), roll back ({first}version: {from}, attempt + 1, action: Run), or leave the node as it is (action: Leave)"
+        "aborted after the module was unloaded. Choose: resume (action: Run, or attempt + 1 if it is being deleted), roll back ({first}version: {from}, attempt + 1{who}, action: Run), or leave the node as it is (action: Leave)"
     );
     let mut next = Transition::new(f);
     if let Some(proof) = proof {
@@ -131,6 +132,11 @@ pub(super) fn await_choice(f: &Facts<'_>, resume_at: Phase, proof: Option<&str>)
         .to(Phase::Held)
         .reason(AWAITING_CHOICE, &message)
         .put(Evidence::Watched, message)
+}
+
+/// One that follows the node's label takes its version from there, unless somebody says that it is he who asks.
+fn who_asks(f: &Facts<'_>) -> &'static str {
+    if f.claims_label() { ", requestedBy: who asks for it (now it is the label)" } else { "" }
 }
 
 /// What a Held handoff waits for, by the word of its reason.
@@ -228,7 +234,8 @@ pub(super) fn fail(f: &Facts<'_>, word: &str, message: String) -> Verdict {
             "kubectl rollout undo of the DaemonSet (or its owner's field), then attempt + 1 without a version"
         }
     };
-    let message = format!("{message}{fate}. Retry: attempt + 1. Roll back: {back}. Leave: action Leave");
+    let who = who_asks(f);
+    let message = format!("{message}{fate}. Retry: attempt + 1. Roll back: {back}{who}. Leave: action Leave");
     Transition::new(f).reason(word, &message).end(Phase::Failed).put(Evidence::Watched, message)
 }
 
@@ -317,6 +324,12 @@ pub(super) fn tidy(f: &Facts<'_>) -> Option<Verdict> {
         return release(f, "the Node does not exist any more");
     }
     let step = interlock::step(f, &Order::label(f));
+    if did_nothing(f) && !matches!(step, Some(Step { effect: Effect::Act(_), .. })) {
+        let why = "its handoff ended before it had done anything there";
+        if let Some(verdict) = f.mark().map(|_| open_node(f)).or_else(|| release(f, why)) {
+            return Some(verdict);
+        }
+    }
     match step {
         Some(Step { rule, effect: Effect::Act(action) }) => return Some(repair(f, rule, *action)),
         Some(Step { rule, effect: Effect::Wait { blockers, recheck } }) => {
@@ -349,6 +362,18 @@ pub(super) fn tidy(f: &Facts<'_>) -> Option<Verdict> {
         return release(f, "no handoff runs there");
     }
     None
+}
+
+/// An aborted attempt that had not got beyond Preflight, after none that left anything half done. It has neither closed the node nor moved
+/// anything there; the mark may be there all the same, since a new leader writes its epoch first. What is wrong with the node is somebody
+/// else's, so that nothing keeps the handoff or its slot.
+fn did_nothing(f: &Facts<'_>) -> bool {
+    let Some(status) = f.status().filter(|status| status.phase == Phase::Aborted) else { return false };
+    let earlier = status.history.iter().rev().nth(1);
+    status.steps.iter().all(|step| matches!(step.phase, Phase::Preflight | Phase::Held))
+        && earlier.is_none_or(|end| end.phase == Phase::Done)
+        && f.mark().is_none_or(|mark| mark.desired == DesiredBy::Kept)
+        && matches!(cordon::state(f), Cordon::Open | Cordon::Foreign { stale: false })
 }
 
 /// A repair is admitted like a handoff, but not held back by the budget: the node is not in service as it is.

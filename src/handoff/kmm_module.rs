@@ -353,13 +353,18 @@ fn loading(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
         let edit = NodeEdit::new(f).label(Role::Desired, Some(&target)).desired_by(DesiredBy::Set).loaded(Some(&record));
         return act(edit.loader_boot(f.now).fresh(format!("let KMM load {target} on {}", f.node.name)));
     }
-    if !f.is_by_label() && f.occupancy.labels.loaded.as_ref() != Some(&record) {
+    let proven = k.loaded().as_ref() == Some(&target) && f.loader() == Some(&target);
+    if !f.is_by_label() && !proven && f.occupancy.labels.loaded.as_ref() != Some(&record) {
         let edit = NodeEdit::new(f).loaded(Some(&record)).loader_boot(f.now);
         return act(edit.fresh(format!("record that {target} may be in the kernel of {}: KMM loads it", f.node.name)));
     }
-    if k.loaded().as_ref() != Some(&target) || f.loader() != Some(&target) {
+    if !proven {
         let (blockers, recheck) = waits::not_loaded(f, k, &target);
         return wait(f, blockers, recheck);
+    }
+    // Before the phase ends: held after it, what becomes of the module is KMM's to record.
+    if let Some(done) = on_kmms_record(f) {
+        return done;
     }
     let entry = k.here.recorded.as_ref();
     let proof = format!(
@@ -371,16 +376,22 @@ fn loading(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
     enter(f, Phase::StartingPlugin, Evidence::Fresh, &proof)
 }
 
+/// The load is proven by KMM's own record. Kept beside it, ours would speak of a load that nobody saw the end of once that entry is gone.
+fn on_kmms_record(f: &Facts<'_>) -> Option<Verdict> {
+    (f.occupancy.labels.loaded.is_some() && !f.is_by_label()).then(|| {
+        act(NodeEdit::new(f).loaded(None).fresh(format!(
+            "KMM has on record what is loaded on {}: lockkeeper's own record is not needed any more",
+            f.node.name
+        )))
+    })
+}
+
 fn starting_plugin(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
     if let Some(verdict) = lost_again(f, k) {
         return verdict;
     }
-    if f.occupancy.labels.loaded.is_some() && !f.is_by_label() {
-        let edit = NodeEdit::new(f).loaded(None);
-        return act(edit.fresh(format!(
-            "KMM has on record what is loaded on {}: lockkeeper's own record is not needed any more",
-            f.node.name
-        )));
+    if let Some(done) = on_kmms_record(f) {
+        return done;
     }
     if !k.has_plugin() {
         let proof = format!("Module {} has neither a device plugin nor a DRA driver", k.view.key);

@@ -130,6 +130,20 @@ fn a_label_that_was_just_moved_counts_before_the_handoff_that_follows_it_is_ther
 }
 
 #[test]
+fn a_node_that_a_typo_has_emptied_counts() {
+    let typo = |name: &str, node: NodeBuilder| if name == "n1" { labelled("9.9", "", "") } else { node };
+    let mut fleet = four(module("2.0"), typo).with(handoff(KEY, "n2").to("2.0")).with(followed(|spec| spec.rollout.canary = 0));
+    fleet.gone(Kind::Pod, key("drv/plugin-n1"));
+    fleet.put(config(None, None));
+    let (_, decisions) = decided(&mut fleet);
+    let waits = super::said(decisions.verdict(&Subject::Occupancy { component: key(KEY), node: "n2".into() }).cloned().unwrap());
+    assert!(
+        waits.iter().any(|(kind, text)| kind == "BudgetSpent" && text.contains("(n1: drv/mod, UnknownVersion)")),
+        "{waits:?}"
+    );
+}
+
+#[test]
 fn a_deleted_component_waits_for_its_handoff_and_takes_nothing_off() {
     let deleted = || {
         let mut record = followed(|_| {}).build();

@@ -219,11 +219,130 @@ fn the_new_version_is_asked_for_with_a_record_of_it_once_nothing_speaks_against_
     assert_eq!(record_of(&op).as_deref(), Some(r#"{"version":"2.0"}"#));
     waits_for(loading().with(images("2.0", "DoesNotExist")), BlockerKind::KmmImage, "mod:2.0");
     waits_for(loading().with(module("3.0")), BlockerKind::KmmVersion, "the Module is at 3.0");
+    waits_for(loading().with(module("3.0")), BlockerKind::KmmVersion, "Or abort, and ask for 3.0");
     waits_for(loading().with(ModuleRecord { mappings: Vec::new(), ..module("2.0") }), BlockerKind::KmmImage, "no kernel mapping");
     let untolerated = ModuleRecord { tolerations: Vec::new(), ..module("2.0") };
     let tainted =
         held(stopped(labelled("", "", ""), "1.0").taint("node.kubernetes.io/unschedulable", "NoSchedule"), DesiredBy::Removed);
     waits_for(loading().with(untolerated).with(tainted), BlockerKind::KmmTaint, "unschedulable");
+}
+
+/// Held by `pauseAfter` after this phase; what comes next; and with this in its spec by now.
+fn paused(after: Phase, next: Phase, change: fn(&mut crate::api::NodeHandoffSpec)) -> HandoffBuilder {
+    in_phase(Phase::Held).spec(change).status(|status| {
+        status.resume_at = Some(next);
+        status.reason = Some(crate::api::handoff::Reason { word: ending::PAUSED.into(), message: "paused".into() });
+        status.steps = vec![crate::api::handoff::Step { phase: after, started_at: at(150).to_string(), finished_at: None }];
+    })
+}
+
+#[test]
+fn a_module_that_lost_its_version_meanwhile_keeps_the_nodes_label_and_an_abort_is_answered() {
+    let unversioned = || ModuleRecord { version: None, ..module("2.0") };
+    let held = |change| running(Phase::Held).with(unversioned()).with(paused(Phase::Draining, Phase::StoppingPlugin, change));
+    // Run leads to where the Module is looked at again, and no further.
+    enters(held(|_| {}), Phase::StoppingPlugin);
+    waits_for(running(Phase::StoppingPlugin).with(unversioned()), BlockerKind::ComponentRefused, "has no moduleLoader");
+    enters(held(|spec| spec.action = HandoffAction::Abort), Phase::Aborted);
+    let waiting = in_phase(Phase::StoppingPlugin).spec(|spec| spec.action = HandoffAction::Abort);
+    let status = enters(running(Phase::StoppingPlugin).with(unversioned()).with(waiting), Phase::Aborted);
+    assert!(status.reason.is_some_and(|reason| reason.message.contains("the module was not touched")));
+}
+
+#[test]
+fn a_label_that_somebody_moves_while_it_is_held_is_seen_before_anything_else_is_done() {
+    let ends = |fleet: FleetBuilder| {
+        let status = enters(fleet, Phase::Failed);
+        assert_eq!(status.reason.map(|reason| reason.word).as_deref(), Some(ending::LABEL_EDITED));
+    };
+    // Before the node is closed and anybody evicted, be it held still or told to run.
+    let early = || {
+        let node = labelled("9.9", "1.0", "1.0").mark(KEY, &mark(DesiredBy::Kept));
+        running(Phase::Held).with(node).with(user("a"))
+    };
+    ends(early().with(paused(Phase::Preflight, Phase::Cordoning, |spec| spec.pause_after = vec![Phase::Preflight])));
+    ends(early().with(paused(Phase::Preflight, Phase::Cordoning, |_| {})));
+    // After the last proof: the node is verified again, and not opened on what was so before.
+    let late = |phase| {
+        let emptied = held(labelled("9.9", "", ""), DesiredBy::Set);
+        let mut fleet = loaded(phase).with(emptied).with(config(None, None));
+        if phase == Phase::Held {
+            fleet.put(paused(Phase::Verifying, Phase::Uncordoning, |_| {}));
+        }
+        fleet
+    };
+    enters(late(Phase::Held), Phase::Verifying);
+    ends(late(Phase::Verifying));
+}
+
+#[test]
+fn what_is_unloaded_after_a_hold_behind_the_load_is_proven_by_kmms_record() {
+    // Held after Loading no record of ours is left; a person takes the label off, KMM unloads, and its entry goes.
+    let by_label =
+        in_phase(Phase::Unloading).spec(|spec| (spec.version, spec.requested_by) = (None, "label".into())).status(|status| {
+            status.run = Some(Run { by_label: true, from: Some("2.0".into()), desired: None, ..run(None) });
+        });
+    let mut fleet =
+        running(Phase::Unloading).with(held(labelled("", "", ""), DesiredBy::Kept)).with(config(None, None)).with(by_label);
+    fleet.gone(Kind::Pod, key("drv/mod-device-plugin-1.0"));
+    let status = enters(fleet, Phase::Uncordoning);
+    assert!(status.proofs[0].fact.contains("KMM has nothing of Module drv/mod recorded"), "{:?}", status.proofs);
+}
+
+#[test]
+fn an_aborted_attempt_that_did_nothing_leaves_a_node_that_somebody_else_broke() {
+    let deleted = |it: &mut crate::fleet::records::HandoffRecord| {
+        it.meta.deletion = Some(crate::fleet::records::Deletion { at: at(195), grace: 0 });
+    };
+    let end = |phase, at: i64| crate::api::handoff::Ended {
+        attempt: 1,
+        target: Some("2.0".into()),
+        phase,
+        reason: None,
+        at: crate::fleet::build::at(at).to_string(),
+    };
+    let ended = |after: Phase| {
+        let handoff = in_phase(Phase::Aborted).but(|it| it.finalizers = vec![FINALIZER.into()]).but(deleted).status(|status| {
+            status.cordon = None;
+            status.history = vec![end(Phase::Aborted, 195)];
+            status.steps = vec![crate::api::handoff::Step { phase: after, started_at: at(150).to_string(), finished_at: None }];
+        });
+        // A hand on KMM's labels; somebody else has closed the node; a new leader has left its mark.
+        let broken = labelled("1.0", "1.0", "2.0").cordoned_by("kubectl").mark(KEY, &mark(DesiredBy::Kept));
+        running(Phase::Aborted).with(broken).with(handoff)
+    };
+    let unmarked = acts(ended(Phase::Preflight));
+    assert!(
+        matches!(&unmarked, Op::PatchNode(patch) if patch.changes.iter().all(|it| matches!(it, NodeChange::Annotation { value: None, .. }))),
+        "{unmarked:?}"
+    );
+    let bare = || ended(Phase::Preflight).with(labelled("1.0", "1.0", "2.0").cordoned_by("kubectl"));
+    assert!(matches!(acts(bare()), Op::Release(_)));
+    assert!(matches!(acts(bare().with(lease("me"))), Op::SetHandoffFinalizer { present: false, .. }));
+    // One that had evicted pods gives nothing back silently.
+    waits_for(ended(Phase::Draining), BlockerKind::NodeLeftClosed, "Leave it: action Leave");
+}
+
+#[test]
+fn a_run_that_nothing_shows_any_more_is_not_taken_for_one_of_another_kind() {
+    let record = |change: fn(&mut crate::fleet::records::ComponentRecord)| {
+        let mut record = followed(|_| {}).build();
+        change(&mut record);
+        Record::Component(record)
+    };
+    let garbled = || record(|record| record.spec = Err("unknown field".into()));
+    let remade = || component(KEY).finalizer(FINALIZER).made("1.0").made("2.0");
+    for phase in [Phase::StoppingPlugin, Phase::Unloading, Phase::Loading, Phase::Verifying] {
+        waits_for(running(phase).with(garbled()), BlockerKind::ComponentRefused, "does not decode (unknown field)");
+        waits_for(running(phase).with(remade()), BlockerKind::ComponentRefused, "began as one of a Module of KMM");
+    }
+    let abort = |phase| in_phase(phase).spec(|spec| spec.action = HandoffAction::Abort);
+    enters(running(Phase::Draining).with(garbled()).with(abort(Phase::Draining)), Phase::Aborted);
+    waits_for(
+        running(Phase::Unloading).with(garbled()).with(abort(Phase::Unloading)),
+        BlockerKind::ComponentRefused,
+        "correct the component",
+    );
 }
 
 fn asked(worker: &str, schedule: &str, phase: Phase) -> FleetBuilder {
@@ -247,7 +366,9 @@ fn loaded_is_what_kmm_has_recorded_in_this_boot_and_nothing_else() {
         BlockerKind::WorkerPod,
         "Load pod",
     );
-    let status = enters(ready().with(config(Some("2.0"), Some(("2.0", "boot-1")))), Phase::StartingPlugin);
+    // Once KMM has it down our own record goes, and only then the phase ends: held after it, an unload is KMM's to prove.
+    assert_eq!(record_of(&acts(ready().with(config(Some("2.0"), Some(("2.0", "boot-1")))))).as_deref(), Some(""));
+    let status = enters(loaded(Phase::Loading), Phase::StartingPlugin);
     assert!(status.proofs[0].fact.contains("recorded 2.0 as loaded on n1 in boot boot-1"), "{:?}", status.proofs);
     let failing = worker("Load").phase(PodPhase::Running).waiting("CrashLoopBackOff", "");
     waits_for(ready().with(config(Some("2.0"), None)).with(failing), BlockerKind::WorkerFailed, "the load fails again and again");
@@ -303,7 +424,9 @@ fn an_abort_gives_the_label_back_while_kmm_can_still_cancel_and_asks_afterwards(
     });
     sets_label(label_off(Phase::Loading, "1.0", "1.0").with(back), Some("1.0"));
     // KMM has taken its worker label off: nothing cancels that.
-    enters(unloading().with(config(None, None)).with(abort(Phase::Unloading)), Phase::Held);
+    let asks = enters(unloading().with(config(None, None)).with(abort(Phase::Unloading)), Phase::Held);
+    let choices = asks.reason.map(|reason| reason.message).unwrap_or_default();
+    assert!(choices.contains("first put 1.0 and its image back into the Module; then version: 1.0, attempt + 1"), "{choices}");
     // Woken on the way, and the target is not being loaded yet: it is taken back, so that the person can choose.
     let woken = held(stopped(labelled("2.0", "", "").label(&label(Label::Ready), ""), "1.0"), DesiredBy::Set);
     let unload = unloading().with(woken).with(config(None, Some(("1.0", "boot-1")))).with(abort(Phase::Unloading));
