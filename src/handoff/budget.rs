@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn lost<'a>(nodes: &[(&'a str, &'a str)]) -> impl Iterator<Item = (String, &'a str, &'static str)> {
-        nodes.to_vec().into_iter().map(|(owner, node)| (owner.to_owned(), node, "Hurt"))
+        nodes.iter().map(|(owner, node)| ((*owner).to_owned(), *node, "Hurt"))
     }
 
     fn spent(usage: &Usage, node: &str, most: u32, foreign: u32, mends: bool) -> Option<String> {
