@@ -25,6 +25,8 @@ pub struct CsiView {
     pub attach_required: bool,
     /// Its DaemonSet holds a network namespace for the driver's kernel mounts and serves nothing: Rook's holder pods.
     pub holder: bool,
+    /// Other DaemonSets of the namespace that register the driver too.
+    pub twins: Vec<ObjectKey>,
     /// Another DaemonSet is the driver's holder: it is that one's pod that kernel mounts hang on, not the plugin's.
     pub held_by: Option<ObjectKey>,
 }
@@ -92,6 +94,7 @@ pub fn build<'r>(
         known: Vec::new(),
         attach_required: driver.is_none_or(|driver| driver.attach_required),
         holder: false,
+        twins: Vec::new(),
         held_by: None,
     };
     let set = match find(component, plugin, sets) {
@@ -107,6 +110,10 @@ pub fn build<'r>(
         view.holder = is_holder(set, &prefix);
         let other = sets.iter().filter(|_| !view.holder).find(|set| is_holder(set, &prefix));
         view.held_by = other.map(|set| set.key.clone());
+    }
+    if !view.holder {
+        let twins = sets.iter().filter(|other| other.key != set.key && registers(other, plugin));
+        view.twins = twins.map(|other| other.key.clone()).collect();
     }
     if set.meta.deletion.is_some() {
         refusals.push(format!("DaemonSet {} is being deleted: its controller makes no pod any more", set.key));
@@ -151,15 +158,17 @@ fn is_holder(set: &DaemonSetRecord, prefix: &str) -> bool {
     set.key.name.starts_with(prefix) && set.template.as_ref().is_some_and(|template| !template.registers)
 }
 
+fn registers(set: &DaemonSetRecord, plugin: &CsiNodePlugin) -> bool {
+    set.template.as_ref().is_some_and(|template| template.drivers.iter().any(|driver| **driver == *plugin.driver))
+}
+
 /// The DaemonSet that is named, or the only one that registers the driver.
 fn find<'s>(
     component: &ComponentKey,
     plugin: &CsiNodePlugin,
     sets: &'s [Arc<DaemonSetRecord>],
 ) -> Result<&'s Arc<DaemonSetRecord>, String> {
-    let registers = |set: &&Arc<DaemonSetRecord>| {
-        set.template.as_ref().is_some_and(|template| template.drivers.iter().any(|driver| **driver == *plugin.driver))
-    };
+    let registers = |set: &&Arc<DaemonSetRecord>| registers(set, plugin);
     let namespace = &component.namespace;
     if let Some(name) = &plugin.daemon_set {
         let Some(set) = sets.iter().find(|set| *set.key.name == **name) else {

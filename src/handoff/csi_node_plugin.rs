@@ -1,6 +1,8 @@
 //! The phases of `csiNodePlugin`: who uses a volume that dies with the plugin pod leaves, what is attached is awaited, the pod is deleted by
 //! its UID, and its successor is verified. Queue, abort, ends and the cordon are shared with every kind. Total: any facts give a verdict.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::{
@@ -19,7 +21,7 @@ use super::{
 };
 use crate::{
     api::{
-        Phase, Version,
+        ObjectKey, Phase, Version,
         component::{CsiNodePlugin, RolloutMode, VolumeDrain},
         handoff::{BY_INSTALL, BY_ROLLOUT},
     },
@@ -454,6 +456,26 @@ pub(super) fn left_to_die(f: &Facts<'_>, csi: Csi<'_>) -> Option<String> {
             pods.join(", ")
         )
     })
+}
+
+/// Other DaemonSets of the driver: whichever pod of two on a node comes last has its socket, and whichever goes takes the registration along.
+pub(super) fn twins(f: &Facts<'_>, csi: Csi<'_>) -> Vec<String> {
+    let here = |twin: &ObjectKey| {
+        let owned = |pod: &&Arc<PodRecord>| {
+            *pod.key.namespace == *twin.namespace
+                && pod.owner.as_ref().is_some_and(|owner| owner.is_daemon_set() && *owner.name == *twin.name)
+        };
+        f.node.pods.iter().find(owned).map(|pod| format!(", and its pod {} is on this node", pod.key)).unwrap_or_default()
+    };
+    let text = |twin: &ObjectKey| {
+        format!(
+            "DaemonSet {twin} registers {} too{}: where the pods of both are on a node each takes the driver's socket from the other, and the end \
+             of one takes its registration along. Keep one of them off these nodes, or delete it before the handoff",
+            csi.view.plugin.driver,
+            here(twin)
+        )
+    };
+    csi.view.twins.iter().map(text).collect()
 }
 
 /// What to do where another revision, or another word of a remount, is the aim by now.

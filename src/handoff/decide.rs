@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use super::decisions::{Decisions, NodeDecision};
 use super::{
-    action::Subject,
+    action::{Action, Evidence, HandoffRef, Op, Subject},
     again::{self, Budgets, Draining, Seen},
     answers, attempt,
     budget::Usage,
@@ -24,10 +24,14 @@ use super::{
     verdict::{Blocker, Verdict},
 };
 use crate::{
-    api::{ComponentKey, NodeName, ObjectKey, Phase, Version, keys::Slot},
+    api::{
+        ComponentKey, NodeName, ObjectKey, Phase, Version,
+        keys::{CORDON, FINALIZER, Role, Slot},
+    },
     drain::budget::{self, contended, tight},
     fleet::{
         event::Kind as Watched,
+        records::HandoffRecord,
         sorted::Sorted,
         view::{Claimant, ClaimantClass, FleetView, NodeView, Occupancy, WatchHealth, WatchState},
     },
@@ -479,16 +483,45 @@ fn others(node: &NodeView, key: &ComponentKey) -> Vec<OtherHandoff> {
     active.map(|handoff| OtherHandoff { key: handoff.key.clone(), phase: handoff.status.phase }).collect()
 }
 
+/// A node that speaks of a component which does not exist. What is left there needs it, or a person; what is deleted and has nothing left there
+/// goes, since nothing but its finalizer would keep it.
 fn without_component(key: &ComponentKey, node: &NodeView, occupancy: &Occupancy, now: Timestamp) -> Verdict {
     use super::verdict::{BlockerKind, ObjectRef, Wait};
-    let phase = occupancy.handoff.as_ref().map_or(Phase::Done, |handoff| handoff.status.phase);
-    let bare = occupancy.labels == crate::fleet::view::NodeLabels::default();
-    if bare && occupancy.handoff.is_none() {
+    let labels = &occupancy.labels;
+    let handoff = occupancy.handoff.as_ref();
+    let phase = handoff.map_or(Phase::Done, |handoff| handoff.status.phase);
+    let owner = key.to_string();
+    let closed = matches!(&node.cordon, Some(Ok(cordon)) if cordon.owners.contains(&owner));
+    let bare = *labels == crate::fleet::view::NodeLabels::default() && !closed;
+    let ours = [&labels.loader, &labels.plugin, &labels.ready].into_iter().any(Option::is_some) || labels.nonce.is_some();
+    let left = ours || labels.loaded.is_some() || labels.mark.is_some() || closed;
+    let kept = |it: &&Arc<HandoffRecord>| it.meta.deletion.is_some() && it.finalizers.iter().any(|known| &**known == FINALIZER);
+    if let Some(handoff) = handoff.filter(|it| !left && kept(it)) {
+        let why = format!(
+            "NodeHandoff {} is deleted, its component does not exist, and nothing of it is on {}",
+            handoff.key, node.name
+        );
+        let of = HandoffRef {
+            key: handoff.key.clone(),
+            uid: handoff.meta.uid.clone(),
+            resource_version: handoff.meta.resource_version.clone(),
+        };
+        let op = Op::SetHandoffFinalizer { of, present: false };
+        return Verdict::Act(Box::new(Action { op, evidence: Evidence::Watched, why }));
+    }
+    if bare && phase.is_ended() {
         return Verdict::Done;
     }
-    let labels = &occupancy.labels;
     let carries = labels.loader.is_some() || labels.plugin.is_some() || labels.loaded.is_some();
-    let message = if carries {
+    let (mark, loaded) = (Role::Mark.key(key), Role::Loaded.key(key));
+    let message = if closed || labels.mark.is_some() {
+        format!(
+            "NodeComponent {key} does not exist, and its handoff left {}{}. Create the component again: the handoff then ends in good order. Or \
+             look at the node yourself, uncordon it and take the annotations {CORDON}, {mark} and {loaded} off; a NodeHandoff that is deleted goes then",
+            node.name,
+            if closed { " closed" } else { " half done" }
+        )
+    } else if carries {
         format!(
             "NodeComponent {key} does not exist, but {} still carries it. Create it again with the same version, then delete it properly",
             node.name

@@ -180,6 +180,7 @@ pub fn warnings(f: &Facts<'_>) -> Vec<String> {
     let mut all = f.kmm().map(|kmm| super::kmm_module::warnings(f, kmm)).unwrap_or_default();
     if let Some(csi) = f.csi() {
         all.extend(super::csi_node_plugin::left_to_die(f, csi));
+        all.extend(super::csi_node_plugin::twins(f, csi));
         shared_warnings(f, &mut all);
         return all;
     }

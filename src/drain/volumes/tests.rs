@@ -31,6 +31,7 @@ fn csi(driver: &str) -> CsiView {
         known: Vec::new(),
         attach_required: true,
         holder: false,
+        twins: Vec::new(),
         held_by: None,
     }
 }

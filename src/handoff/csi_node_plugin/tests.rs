@@ -344,6 +344,49 @@ fn a_run_of_a_nodeplugin_is_not_taken_for_one_of_another_kind() {
 }
 
 #[test]
+fn another_daemon_set_of_the_driver_is_told_though_one_is_named() {
+    let named = csi_component(|_| {}).spec(|spec| {
+        if let Some(plugin) = &mut spec.csi_node_plugin {
+            plugin.daemon_set = Some("csi-cephfsplugin".into());
+        }
+    });
+    let twin = pod("ceph/other-1").owned_by("DaemonSet", "other").on("n1");
+    let warned = |fleet: FleetBuilder| {
+        let mut fleet = fleet;
+        let view = fleet.project(at(NOW));
+        let component = &view.components[&key(KEY)];
+        assert!(component.refusals.is_empty(), "{:?}", component.refusals);
+        let node = view.node(&"n1".into()).unwrap();
+        let context = Context { lease_held: true, epoch: 1, identity: "me".into(), cluster_max_unavailable: 1, read_only: false };
+        let facts = Facts {
+            now: view.now,
+            key: &key(KEY),
+            component,
+            node,
+            occupancy: &node.components[&key(KEY)],
+            slot: None,
+            others: &[],
+            admission: None,
+            budgets: &view.budgets,
+            observed: &Observed::default(),
+            context: &context,
+            stale: None,
+        };
+        crate::handoff::preflight::warnings(&facts)
+    };
+    let alone = warned(story().with(csi_component(|_| {})));
+    assert!(!alone.iter().any(|it| it.contains("registers")), "{alone:?}");
+    let both = || story().with(named.clone()).with(nodeplugin("ceph/other", DRIVER, "template-other"));
+    let elsewhere = warned(both());
+    assert!(
+        elsewhere.iter().any(|it| it.contains("DaemonSet ceph/other registers cephfs.csi.ceph.com too: where")),
+        "{elsewhere:?}"
+    );
+    let here = warned(both().with(twin));
+    assert!(here.iter().any(|it| it.contains("its pod ceph/other-1 is on this node")), "{here:?}");
+}
+
+#[test]
 fn a_persons_uncordon_or_abort_ends_it() {
     let mark = Mark { uid: format!("uid-NodeHandoff-{KEY}.n1"), attempt: 1, epoch: 1, desired: DesiredBy::Kept, boot: None };
     for phase in [Phase::Draining, Phase::Detaching, Phase::ReplacingPod] {

@@ -144,6 +144,38 @@ fn a_node_that_a_typo_has_emptied_counts() {
 }
 
 #[test]
+fn a_handoff_whose_component_is_gone_can_be_deleted_once_nothing_of_it_is_on_the_node() {
+    let orphan = |node: NodeBuilder, deleted: bool, phase: Phase| {
+        let handoff = in_phase(phase).but(|it| {
+            it.meta.deletion = deleted.then_some(crate::fleet::records::Deletion { at: at(150), grace: 0 });
+        });
+        let mut fleet = fleet().with(module("2.0")).with(node).with(lease("me")).with(handoff);
+        let (_, decisions) = decided(&mut fleet);
+        decisions.verdict(&Subject::Occupancy { component: key(KEY), node: "n1".into() }).cloned()
+    };
+    match orphan(at_version("1.0"), true, Phase::Uncordoning) {
+        Some(Verdict::Act(action)) => assert!(matches!(action.op, Op::SetHandoffFinalizer { present: false, .. }), "{action:?}"),
+        other => panic!("{other:?}"),
+    }
+    // What it has left there is a person's to judge, and it is said how.
+    for left in [at_version("1.0").mark(KEY, &mark(DesiredBy::Kept)), at_version("1.0").cordoned_for(KEY)] {
+        let said = super::said(orphan(left, true, Phase::Draining).unwrap());
+        assert!(
+            said[0].1.contains("Create the component again") && said[0].1.contains("uncordon it and take the annotations"),
+            "{said:?}"
+        );
+    }
+    assert!(
+        matches!(orphan(at_version("1.0"), false, Phase::Queued), Some(Verdict::Wait(_))),
+        "it may be that the component is yet to come"
+    );
+    assert!(
+        !matches!(orphan(at_version("1.0"), false, Phase::Done), Some(Verdict::Wait(_))),
+        "a node that is fine is no anomaly"
+    );
+}
+
+#[test]
 fn a_deleted_component_waits_for_its_handoff_and_takes_nothing_off() {
     let deleted = || {
         let mut record = followed(|_| {}).build();
