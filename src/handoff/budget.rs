@@ -131,7 +131,8 @@ fn parts(nodes: &[&str], are: &str, lost: &[Lost<'_>]) -> Vec<String> {
     if !lost.is_empty() {
         let names = named(lost.iter().map(|it| format!("{}: {}, {}", it.node, it.owner, it.why)));
         parts.push(format!(
-            "{} are out of service without a handoff ({names}), whose repair waits for no other: hand them over (lockkeeper handoff), or              mend them as lockkeeper status says",
+            "{} are out of service without a handoff ({names}), whose repair waits for no other: hand them over (lockkeeper handoff), or \
+             mend them as lockkeeper status says",
             lost.len()
         ));
     }
