@@ -12,6 +12,8 @@ use kube::{
 };
 use serde_json::json;
 
+use crate::wait::{CONTROLLER, eventually};
+
 /// A node that a controller sees as alive for as long as this value lives.
 pub struct HandMadeNode {
     pub name: String,
@@ -40,7 +42,8 @@ impl HandMadeNode {
         });
         let node: Node = serde_json::from_value(node).expect("node");
         nodes.create(&PostParams::default(), &node).await.expect("create a node");
-        renew(client, name).await.expect("renew a node's lease");
+        // A server that has just started makes the namespace of the leases a moment later.
+        eventually("a node's lease", CONTROLLER, || async { renew(client, name).await.map(Some) }).await;
         let heartbeat = tokio::spawn({
             let (client, name) = (client.clone(), name.to_owned());
             async move {

@@ -48,7 +48,7 @@ impl Site {
         ];
         let plane = ControlPlane::own_with(&flags, &[("audit.json", AUDIT)])?;
         install(&plane);
-        // The Deployment's own pods are in the way where a node is emptied: no toy kubelet can run what they ask for.
+        // The Deployment's own pods would be among those that leave where a node is emptied, and be counted.
         plane.kubectl(["scale", "deployment", "lockkeeper", "-n", "lockkeeper-system", "--replicas=0"]).expect_ok();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let kubelets = runtime.block_on(async {
