@@ -325,7 +325,8 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
         conditions.push(exposed(kmm, &condition));
     }
     if component.record.meta.deletion.is_some() {
-        conditions.push(condition("Deleting", true, "OutOfServiceNodeByNode", deleting(component, tally)));
+        let how = if component.kmm.is_some() { "HandoffsEnd" } else { "OutOfServiceNodeByNode" };
+        conditions.push(condition("Deleting", true, how, deleting(component, tally)));
     }
     NodeComponentStatus {
         observed_generation: generation,

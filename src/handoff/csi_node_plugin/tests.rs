@@ -522,6 +522,14 @@ fn a_remount_moves_every_user_once_and_replaces_nothing() {
         kernel(remount(Phase::Draining)).with(app("a").but(|pod| pod.extra.get_or_insert_default().mounted = Some(at(101))));
     enters(anew, Phase::Detaching);
     enters(remount(Phase::Detaching), Phase::Verifying);
+    // Another word meanwhile, while it drains or is held: it is that word's turn, and no rollout undo brings the old one back.
+    let another = || {
+        let policy = CsiNodePlugin { remount: Some("keys-2".into()), ..plugin() };
+        csi_component(|_| {}).spec(|spec| spec.csi_node_plugin = Some(policy))
+    };
+    let status = enters(kernel(remount(Phase::Draining)).with(another()), Phase::Aborted);
+    let why = status.reason.map(|reason| reason.message).unwrap_or_default();
+    assert!(why.contains("spec.csiNodePlugin.remount is keys-2 now: ask for keys-2") && !why.contains("rollout undo"), "{why}");
 }
 
 #[test]

@@ -186,6 +186,9 @@ fn a_deleted_component_waits_for_its_handoff_and_takes_nothing_off() {
         let (_, decisions) = decided(&mut fleet.with(deleted()));
         decisions.verdict(&Subject::Component(key(KEY))).cloned()
     };
+    let told =
+        condition(&mut story().with(lease("me").slot("n1", KEY)).with(in_phase(Phase::Draining)).with(deleted()), "Deleting");
+    assert!(told.reason == "HandoffsEnd" && told.message.contains("nothing of it is taken off any node"), "{told:?}");
     // The mark is off already, and the handoff has not ended yet.
     let opened = story().with(lease("me").slot("n1", KEY)).with(in_phase(Phase::Uncordoning));
     let verdict = decide(opened);
