@@ -45,16 +45,6 @@ pub fn story(name: &'static str, nodes: usize, steps: impl IntoIterator<Item = S
 }
 
 impl Story {
-    /// How long it takes, more or less, in steps: what goes with a machine is cleaned up after more than a minute.
-    pub fn weight(&self) -> u64 {
-        let of = |step: &Step| match step {
-            Step::RemoveMachine(_) => 30,
-            Step::Pass(seconds) => seconds / 3 + 1,
-            _ => 1,
-        };
-        self.steps.iter().map(of).sum()
-    }
-
     pub fn ordered(mut self) -> Self {
         self.ordered = true;
         self
