@@ -128,6 +128,7 @@ impl Story<'_> {
         .await;
         let took = back.elapsed().as_millis();
         println!("{phase}: {outage:?}: away for {} ms, all well {took} ms after it was back", began.elapsed().as_millis() - took);
+        assert!(took < 60_000, "{outage:?}: {took} ms until all was well again");
     }
 }
 
