@@ -24,7 +24,7 @@ fn a_cordon_of_others_spends_the_budget_only_if_the_component_counts_it() {
                 "gpu",
                 &ours,
                 BlockerKind::BudgetSpent,
-                &["maxUnavailable is 1", "0 of its nodes", "1 are not Ready or cordoned by others"],
+                &["maxUnavailable is 1: of its nodes 1 are not Ready or cordoned by others"],
             )
             .await;
         assert_eq!(spent.object.to_string(), "NodeComponent gpu-system/gpu");
