@@ -25,7 +25,9 @@ pub(super) fn abort(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
     match phase {
         _ if status.reason.as_ref().is_some_and(|reason| reason.word == AWAITING_CHOICE) => None,
         Phase::Queued | Phase::Preflight | Phase::Cordoning | Phase::Draining | Phase::Detaching => Some(ending::stop(f)),
-        Phase::StoppingPlugin if f.phase() == Phase::Held || super::label_by(f) == crate::api::keys::DesiredBy::Kept => {
+        Phase::StoppingPlugin
+            if !is_leaving(f, k) && (f.phase() == Phase::Held || super::label_by(f) == crate::api::keys::DesiredBy::Kept) =>
+        {
             Some(ending::stop(f))
         }
         // KMM keeps the entry as long as its worker label is there, and looks at the version label anew.
@@ -45,4 +47,9 @@ pub(super) fn abort(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
         Phase::Loading | Phase::StartingPlugin | Phase::Verifying => Some(ending::await_choice(f, phase, None)),
         _ => None,
     }
+}
+
+/// KMM has begun to take it out, whoever told it to: its worker label is off, and its entry is still there.
+fn is_leaving(f: &Facts<'_>, k: Followed<'_>) -> bool {
+    f.loader().is_none() && k.here.recorded.is_some()
 }

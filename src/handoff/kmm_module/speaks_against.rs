@@ -125,12 +125,14 @@ fn has_outdated(f: &Facts<'_>, k: Followed<'_>) -> bool {
     f.record().is_some_and(|node| node.labels.contains_key(&*key))
 }
 
-/// The module is lost, or on its way out or in, on a node that nobody works on though its label asks for it: a taint, an edit of the Module, a
-/// hand. The word says what it is.
+/// The module is lost, or on its way out or in, on a node that nobody works on: a taint, an edit of the Module, a hand. The word says what it
+/// is. A node without a version label counts until KMM has taken out what it had there: so long its device is gone, and its module may not be.
 pub(in crate::handoff) fn disturbance(f: &Facts<'_>) -> Option<&'static str> {
     let k = f.kmm()?;
     let idle = f.handoff().is_none_or(|handoff| handoff.status.phase.is_ended() || handoff.status.phase == Phase::Queued);
-    let wanted = f.desired().is_some() || matches!(k.labels().row().0, 9);
+    let leaves = k.here.recorded.is_some()
+        && matches!(k.module.state, State::Stopping | State::Unloading | State::Reloading | State::Stuck | State::Unknown);
+    let wanted = f.desired().is_some() || matches!(k.labels().row().0, 9) || leaves;
     if !idle || !f.occupancy.selected || !wanted {
         return None;
     }

@@ -144,6 +144,24 @@ fn a_node_that_a_typo_has_emptied_counts() {
 }
 
 #[test]
+fn a_node_whose_label_is_off_counts_until_kmm_has_taken_the_module_out() {
+    let off = |name: &str, node: NodeBuilder| if name == "n1" { labelled("", "", "") } else { node };
+    let verdict = |left: NmcRecord| {
+        let asked = |node: &str, position: i32| handoff(KEY, node).to("2.0").position(position);
+        let queued = followed(|spec| spec.rollout.canary = 0);
+        let mut fleet = four(module("2.0"), off).with(asked("n2", 1)).with(asked("n1", 2)).with(queued);
+        fleet.gone(Kind::Pod, key("drv/plugin-n1"));
+        fleet.put(left);
+        let (_, decisions) = decided(&mut fleet);
+        format!("{:?}", decisions.verdict(&Subject::Occupancy { component: key(KEY), node: "n2".into() }))
+    };
+    let going = verdict(config(None, Some(("1.0", "boot-1"))));
+    assert!(going.contains("BudgetSpent") && going.contains("(n1: drv/mod, Unloading)"), "{going}");
+    let gone = verdict(config(None, None));
+    assert!(gone.contains("Admit(") && !gone.contains("BudgetSpent"), "{gone}");
+}
+
+#[test]
 fn a_handoff_whose_component_is_gone_can_be_deleted_once_nothing_of_it_is_on_the_node() {
     let orphan = |node: NodeBuilder, deleted: bool, phase: Phase| {
         let handoff = in_phase(phase).but(|it| {

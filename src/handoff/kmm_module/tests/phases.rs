@@ -250,6 +250,21 @@ fn a_module_that_lost_its_version_meanwhile_keeps_the_nodes_label_and_an_abort_i
 }
 
 #[test]
+fn an_abort_of_a_handoff_by_label_waits_for_an_unload_that_kmm_has_begun() {
+    let asked = || {
+        in_phase(Phase::StoppingPlugin).spec(|spec| spec.action = HandoffAction::Abort).status(|status| {
+            let run = status.run.as_mut().expect("a run");
+            (run.by_label, run.desired) = (true, Some("2.0".into()));
+        })
+    };
+    let moved = |node: NodeBuilder| running(Phase::StoppingPlugin).with(node.mark(KEY, &mark(DesiredBy::Kept))).with(asked());
+    enters(moved(labelled("2.0", "1.0", "1.0")), Phase::Aborted);
+    let mut begun = moved(labelled("2.0", "", ""));
+    begun.gone(Kind::Pod, key("drv/mod-device-plugin-1.0"));
+    enters(begun, Phase::Unloading);
+}
+
+#[test]
 fn a_label_that_somebody_moves_while_it_is_held_is_seen_before_anything_else_is_done() {
     let ends = |fleet: FleetBuilder| {
         let status = enters(fleet, Phase::Failed);
