@@ -57,15 +57,7 @@ pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first
                     volumes: mind.attachments(component, node),
                     modules: mind.follows(component).is_some(),
                 };
-                let as_seen = match plugin_set_is_as_seen(cluster, mind, component, &first.op).await {
-                    Ok(true) => module_is_as_seen(cluster, mind, component).await,
-                    other => other,
-                };
-                let as_seen = match as_seen {
-                    Ok(true) => component_is_as_seen(cluster, mind, component, &first.op, read).await,
-                    other => other,
-                };
-                match as_seen {
+                match is_as_seen(cluster, mind, component, &first.op, read).await {
                     Ok(true) => {}
                     Ok(false) => return Second::Other,
                     Err(error) => return Second::Unread(error.to_string()),
@@ -115,6 +107,19 @@ pub async fn look_again(cluster: &Cluster, mind: &Mind, subject: &Subject, first
             Err(error) => Second::Unread(error.to_string()),
         },
     }
+}
+
+/// What the decision rests on beside the node.
+async fn is_as_seen(
+    cluster: &Cluster,
+    mind: &Mind,
+    key: &ComponentKey,
+    op: &Op,
+    read: &mut Vec<Record>,
+) -> Result<bool, FreshError> {
+    Ok(plugin_set_is_as_seen(cluster, mind, key, op).await?
+        && module_is_as_seen(cluster, mind, key).await?
+        && component_is_as_seen(cluster, mind, key, op, read).await?)
 }
 
 /// Of the component of a handoff that is to begin: its pause, its policy and what counts as a claimant are the server's. What is read

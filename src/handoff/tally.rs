@@ -104,6 +104,9 @@ pub struct Contribution {
     pub ended: Option<Timestamp>,
 }
 
+/// The word for a silent upgrade that took mounts from pods.
+const UNPLANNED: &str = "UnplannedUpgrade";
+
 impl Contribution {
     /// Out of service by itself: to hand it over takes nothing more out of service.
     pub fn is_lost(&self) -> bool {
@@ -112,7 +115,7 @@ impl Contribution {
 
     /// Why it counts against the budgets though no handoff speaks for it yet, in a word.
     pub fn out_of_service(&self) -> Option<&'static str> {
-        let unplanned = self.unplanned.then_some("UnplannedUpgrade");
+        let unplanned = self.unplanned.then_some(UNPLANNED);
         self.disturbed.or(unplanned).or(self.ordered_by_label.then_some("its version label was moved"))
     }
 
@@ -146,6 +149,8 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
     };
     let selected = f.occupancy.selected && f.record().is_some();
     let disturbed = super::kmm_module::disturbance(f);
+    let unplanned = super::csi_node_plugin::is_unplanned(f);
+    let lost = disturbed.or(unplanned.then_some(UNPLANNED));
     let runs = runs.filter(|_| ready);
     let aim = f.component.aim();
     Contribution {
@@ -171,10 +176,10 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         runs,
         target: f.target(),
         blocked: is_blocked(verdict),
-        under_way: under_way(f, verdict, standing, cordon == Cordon::Ours, disturbed),
+        under_way: under_way(f, verdict, standing, cordon == Cordon::Ours, lost),
         anomaly: anomaly(f, verdict, standing),
         closed: cordon == Cordon::Ours,
-        unplanned: super::csi_node_plugin::is_unplanned(f),
+        unplanned,
         disturbed,
         ordered_by_label: follows_label(verdict),
         stale: stale(f),
@@ -365,9 +370,8 @@ fn under_way(
     verdict: &Verdict,
     standing: Standing,
     closed: bool,
-    disturbed: Option<&'static str>,
+    lost: Option<&'static str>,
 ) -> Option<(NodeName, UnderWay)> {
-    let lost = disturbed.or_else(|| super::csi_node_plugin::is_unplanned(f).then_some("UnplannedUpgrade"));
     let target = f.target();
     let was_there = || lost.is_some() && target.is_some() && target == f.component.aim() && standing == Standing::Idle;
     if !(closed || f.holds_slot() || matches!(standing, Standing::Running | Standing::Failed) || was_there()) {
