@@ -47,6 +47,8 @@ fn parse(text: &str) -> Vec<Step> {
                     step.env.push((name.to_owned(), value.to_owned()));
                     step.args.remove(0);
                 }
+                // kubectl evicts each pod of a drain in a thread of its own, and tells of them in any order.
+                step.any_order = step.args.first().is_some_and(|verb| verb == "drain");
                 steps.push(step);
             }
             "<" => {
