@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::{
     action::{Action, Evidence, Op},
     facts::Facts,
+    in_use,
     verdict::{Blocker, BlockerKind},
 };
 use crate::{
@@ -43,7 +44,9 @@ pub fn step(f: &Facts<'_>) -> Drain {
     }
     let policy = super::start::policy(f);
     let act = |op: Op, why: String| Drain::Act(Box::new(Action { op, evidence: Evidence::Fresh, why }));
-    match drain::step(&with(f, &policy, drain_since(f))) {
+    let (claimants, incoming) = (in_use::claimants(f), in_use::incoming(f));
+    let drain = drain::Drain { claimants: &claimants, incoming: &incoming, ..with(f, &policy, drain_since(f)) };
+    match drain::step(&drain) {
         DrainStep::Evict { pods, why } => {
             act(Op::Evict { pods, grace_seconds: policy.drain.grace_period }, format!("{}: {why}", f.node.name))
         }
@@ -55,7 +58,8 @@ pub fn step(f: &Facts<'_>) -> Drain {
 }
 
 fn leaving(f: &Facts<'_>, how: &str) -> Drain {
-    let pods = f.occupancy.claimants.iter().filter(|claimant| !is_spared(claimant));
+    let claimants = in_use::claimants(f);
+    let pods = claimants.iter().filter(|claimant| !is_spared(claimant));
     let blockers: Vec<Blocker> = pods
         .map(|claimant| {
             let why = why_it_claims(&claimant.why);
@@ -115,7 +119,7 @@ pub fn incoming(f: &Facts<'_>) -> Vec<Blocker> {
         let message = format!("on its way here: {why}. It binds or is given another node; delete it if neither happens");
         f.on_pod(BlockerKind::PodBinding, &incoming.pod, message)
     };
-    f.occupancy.incoming.iter().filter(|incoming| !incoming.pod.phase.is_terminal()).map(one).collect()
+    in_use::incoming(f).iter().filter(|incoming| !incoming.pod.phase.is_terminal()).map(one).collect()
 }
 
 /// Why a pod is a claimant, for people.

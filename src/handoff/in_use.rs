@@ -1,19 +1,22 @@
 //! Why nothing may be taken away from a node now: who uses it, what may still run there, and a node that is silent. Names the reasons; what
 //! follows from them is the interlock's and the phases' to say.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 use super::{
     facts::Facts,
     interlock::Effect,
+    kmm_module,
     observed::NotGone,
     patch::whole_seconds,
     pod_state::state_of,
     verdict::{Blocker, BlockerKind, ObjectRef},
 };
 use crate::{
-    api::{Phase, Version},
-    fleet::view::Claimant,
+    api::{ObjectKey, Phase, Version},
+    fleet::view::{Claimant, Incoming, IncomingReason},
 };
 
 fn held_by(blockers: Vec<Blocker>) -> Option<Effect> {
@@ -59,10 +62,42 @@ pub fn plugin_not_ready(f: &Facts<'_>) -> Vec<Blocker> {
     blockers
 }
 
+/// Claimants that must leave before anything is taken away: all but those that only what comes next can free.
+pub fn claimants<'a>(f: &Facts<'a>) -> Cow<'a, [Claimant]> {
+    let all = &f.occupancy.claimants;
+    match f.kmm() {
+        Some(k) if all.iter().any(|it| kmm_module::is_stranded(f, it)) && kmm_module::is_out_already(f, k) => {
+            all.iter().filter(|it| !kmm_module::is_stranded(f, it)).cloned().collect()
+        }
+        _ => Cow::Borrowed(all),
+    }
+}
+
+/// Pods on their way that would use what is to be taken away. One whose claim is allocated here alone can neither come nor go while what
+/// holds that claim is stranded.
+pub fn incoming<'a>(f: &Facts<'a>) -> Cow<'a, [Incoming]> {
+    let all = &f.occupancy.incoming;
+    let of_claim = |it: &Incoming| matches!(it.why, IncomingReason::ClaimOnlyHere { .. });
+    match f.kmm() {
+        Some(k) if all.iter().any(of_claim) && kmm_module::is_out_already(f, k) => {
+            all.iter().filter(|it| !of_claim(it)).cloned().collect()
+        }
+        _ => Cow::Borrowed(all),
+    }
+}
+
+/// Claims that must be released before what serves them goes; none when it has gone already.
+pub fn reserved_claims<'a>(f: &Facts<'a>) -> &'a [ObjectKey] {
+    let all = &f.occupancy.reserved_claims[..];
+    let gone = !all.is_empty() && f.kmm().is_some_and(|k| kmm_module::is_out_already(f, k));
+    if gone { &[] } else { all }
+}
+
 /// Claimants, reserved claims, and pods that left but may still run: nothing may be taken away under them.
 pub fn in_use(f: &Facts<'_>) -> Option<Effect> {
-    let claimants = f.occupancy.claimants.iter().map(|claimant| claimed(f, claimant));
-    let reserved = f.occupancy.reserved_claims.iter().map(|claim| {
+    let claimants = claimants(f);
+    let claimants = claimants.iter().map(|claimant| claimed(f, claimant));
+    let reserved = reserved_claims(f).iter().map(|claim| {
         let message =
             "still reserved for a pod of this node, or for something unknown; the driver must stay until it is released";
         f.blocker(BlockerKind::ClaimReserved, ObjectRef::new("ResourceClaim", claim), message)

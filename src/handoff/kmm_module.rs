@@ -7,6 +7,7 @@ mod kernel;
 mod planned;
 mod seen;
 mod speaks_against;
+mod stranded;
 mod waits;
 
 use super::{
@@ -46,6 +47,7 @@ pub use kernel::is_there;
 pub(super) use planned::{phases, writes};
 pub use seen::KmmSeen;
 pub(super) use speaks_against::{at_rest, disturbance, refusals, runs_target, swap_needed, warnings};
+pub(super) use stranded::{is_out_already, is_stranded, left_over};
 pub(super) use waits::{cure, plugin_not_ready};
 
 /// KMM's next try of a polled wait is woken when it is further away than this.
@@ -286,7 +288,7 @@ fn wake(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
         && f.desired().is_none()
         && label_by(f) == DesiredBy::Removed
         && k.moves() == Move::RemoveLoader
-        && f.occupancy.claimants.is_empty()
+        && in_use::claimants(f).is_empty()
         && goes_straight(f)
         && waits::not_loadable(f, k).is_empty();
     (worth && safe).then(|| {

@@ -9,6 +9,7 @@ use super::{
     facts::Facts,
     in_use,
     interlock::{self, Effect, Order, Step},
+    kmm_module,
     patch::NodeEdit,
     preflight, start,
     transition::Transition,
@@ -91,7 +92,7 @@ pub(super) fn cordon_kept(f: &Facts<'_>) -> Option<Verdict> {
 pub(super) fn evictions(f: &Facts<'_>) -> Option<Verdict> {
     // One came after the node had been found empty and left open: without a cordon another would follow.
     let never_closed = f.status().is_some_and(|status| status.cordon.is_none());
-    if !f.occupancy.claimants.is_empty()
+    if !in_use::claimants(f).is_empty()
         && never_closed
         && cordon::state(f) == Cordon::Open
         && cordon::is_wanted(f, &start::policy(f))
@@ -118,8 +119,9 @@ pub(super) fn drained(f: &Facts<'_>) -> Verdict {
     if let Some(held_back) = in_use::not_settled(f) {
         return effect(f, held_back);
     }
-    let next = if f.occupancy.reserved_claims.is_empty() { Phase::StoppingPlugin } else { Phase::Detaching };
-    let proof = format!("no pod on {} uses {}: a fresh list was empty twice", f.node.name, f.key);
+    let next = if in_use::reserved_claims(f).is_empty() { Phase::StoppingPlugin } else { Phase::Detaching };
+    let proof = kmm_module::left_over(f)
+        .unwrap_or_else(|| format!("no pod on {} uses {}: a fresh list was empty twice", f.node.name, f.key));
     enter_with(f, next, Evidence::FreshTwice, &proof, |next| {
         next.edit(|status| {
             let accepted = f.observed.evictions().accepted().map(|pod| pod.uid.to_string());
@@ -138,7 +140,9 @@ pub(super) fn detaching(f: &Facts<'_>) -> Verdict {
     if let Some(held_back) = in_use::in_use(f) {
         return effect(f, held_back);
     }
-    enter(f, Phase::StoppingPlugin, Evidence::Fresh, "no ResourceClaim of the driver is reserved for a pod of this node")
+    let proof = kmm_module::left_over(f)
+        .unwrap_or_else(|| "no ResourceClaim of the driver is reserved for a pod of this node".to_owned());
+    enter(f, Phase::StoppingPlugin, Evidence::Fresh, &proof)
 }
 
 fn reopen_cordoning(f: &Facts<'_>, why: &str) -> Verdict {

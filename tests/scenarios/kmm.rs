@@ -13,7 +13,7 @@ use lockkeeper::{
         actors::KubeletOptions,
         demo::{DemoOptions, Scenario, kmm},
         people::{hands::Hands, kmm as people},
-        scenarios::kmm::{self as scenario, GPU, NAMESPACE, NEW, OLD},
+        scenarios::kmm::{self as scenario, GPU, NAMESPACE, NEW, NPU, OLD, Part},
         world::{ENGINE, Profile, World, WorldOptions},
     },
 };
@@ -23,6 +23,11 @@ use crate::stage::play;
 
 fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Of a node's handoff.
+fn name(node: &str) -> String {
+    format!("{}.{node}", Part::of_node(node).name)
 }
 
 struct Drivers {
@@ -69,8 +74,8 @@ impl Drivers {
 
     async fn ask(&self, node: &str, spec: Value) {
         let mut body = json!({"apiVersion": "lockkeeper.dev/v1alpha1", "kind": "NodeHandoff",
-            "metadata": {"name": format!("gpu.{node}"), "namespace": NAMESPACE},
-            "spec": {"component": "gpu", "node": node, "requestedBy": "operator"}});
+            "metadata": {"name": name(node), "namespace": NAMESPACE},
+            "spec": {"component": Part::of_node(node).name, "node": node, "requestedBy": "operator"}});
         for (key, value) in spec.as_object().into_iter().flatten() {
             body["spec"][key] = value.clone();
         }
@@ -79,12 +84,12 @@ impl Drivers {
     }
 
     async fn change(&self, node: &str, spec: Value) {
-        let path = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs/gpu.{node}");
+        let path = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs/{}", name(node));
         self.hands.merge(&path, &json!({ "spec": spec })).await.unwrap();
     }
 
     fn handoff(&self, node: &str) -> Value {
-        let object = self.world.api.get("nodehandoffs.lockkeeper.dev", NAMESPACE, &format!("gpu.{node}"));
+        let object = self.world.api.get("nodehandoffs.lockkeeper.dev", NAMESPACE, &name(node));
         object.map(|it| (*it).clone()).unwrap_or_default()
     }
 
@@ -93,7 +98,8 @@ impl Drivers {
     }
 
     fn runs(&self, node: &str, version: &str) -> bool {
-        self.world.kubelets.kernel(node).is_some_and(|kernel| kernel.modules.get("gpu").is_some_and(|it| it == version))
+        let module = Part::of_node(node).name;
+        self.world.kubelets.kernel(node).is_some_and(|kernel| kernel.modules.get(module).is_some_and(|it| it == version))
     }
 
     fn is_open(&self, node: &str) -> bool {
@@ -360,5 +366,39 @@ fn a_label_moved_by_hand_is_observed_counted_and_not_steered() {
         let report = drivers.world.report_at_rest();
         assert!(report.violations.is_empty(), "{:#?}", report.violations);
         assert_eq!(report.claimants_evicted, 0, "nobody is evicted for it");
+    });
+}
+
+/// Only the driver can take a ResourceClaim back, and KMM, which has unloaded for a label that was taken off for a while, lets it return only
+/// with the version that the Module has now.
+#[test]
+fn pods_whose_driver_a_label_changed_by_hand_has_taken_away_hold_nothing_up() {
+    play(|| async {
+        let drivers = Drivers::open(19, 4).await;
+        drivers.hands.create(&NPU.component(1)).await.unwrap();
+        let node = NPU.node_names(4)[0].clone();
+        let on_node = || {
+            let pods = drivers.world.api.list("pods").into_iter();
+            let here = pods.filter(|pod| text(pod, "/spec/nodeName") == node);
+            here.map(|pod| (text(&pod, "/metadata/namespace").to_owned(), text(&pod, "/metadata/name").to_owned()))
+                .collect::<Vec<_>>()
+        };
+        let of =
+            |namespace: &str| on_node().into_iter().filter(|(of, _)| of == namespace).map(|(_, name)| name).collect::<Vec<_>>();
+        let holders = of("ml");
+        assert!(!holders.is_empty(), "somebody holds a device of {node}");
+        drivers.release(NEW).await;
+        people::label(&drivers.hands, NPU, &node, None).await.unwrap();
+        drivers.until("KMM has taken the driver away", || !of(NAMESPACE).iter().any(|name| name.contains("dra"))).await;
+        people::label(&drivers.hands, NPU, &node, Some(OLD)).await.unwrap();
+        let engine = drivers.engine();
+        drivers.ask(&node, json!({})).await;
+        drivers.done(&node, NEW).await;
+        let proofs = drivers.handoff(&node)["status"]["proofs"].to_string();
+        assert!(proofs.contains("which only the driver of the next version can release"), "{proofs}");
+        let left: Vec<String> = of("ml").into_iter().filter(|name| holders.contains(name)).collect();
+        drivers.until("the new driver has freed them", || !of("ml").iter().any(|name| left.contains(name))).await;
+        engine.stop().await;
+        drivers.clean();
     });
 }

@@ -5,6 +5,7 @@ mod phases;
 mod planned;
 mod refused;
 mod rows;
+mod stranded;
 mod told;
 
 use std::collections::BTreeSet;
