@@ -126,10 +126,18 @@ fn handoffs_queue_in_the_order_given() {
     ends(&ran, 0);
     assert_eq!(spec("gpu.n2")["position"], 1);
 
-    let ran = run(home.path(), &served.args(&["handoff", "gpu", "n2", "--wait", "--timeout", "2"]));
-    ends(&ran, 1);
-    says(&ran.stdout, &["gpu.n2 patched", "n2 Queued"]);
-    says(&ran.stderr, &["not all done in time", "n2 waits"]);
+    // A busy machine may have seen nothing yet when the time is up.
+    for timeout in ["2", "20", "120"] {
+        let ran = run(home.path(), &served.args(&["handoff", "gpu", "n2", "--wait", "--timeout", timeout]));
+        ends(&ran, 1);
+        says(&ran.stdout, &["gpu.n2 patched"]);
+        says(&ran.stderr, &["not all done in time", "n2"]);
+        let seen = words(&ran.stdout).contains("n2 Queued") && words(&ran.stderr).contains("n2 waits");
+        assert!(seen || timeout != "120", "{ran:?}");
+        if seen {
+            break;
+        }
+    }
 }
 
 #[test]

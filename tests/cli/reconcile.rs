@@ -23,6 +23,9 @@ use crate::{
     simulated::{Simulated, component},
 };
 
+/// The longest that anything here takes, on a busy machine.
+const LONG: Duration = Duration::from_secs(300);
+
 /// A process that runs until it is told to end. Killed when it is dropped.
 pub struct Running {
     pub child: Child,
@@ -51,10 +54,10 @@ impl Running {
         whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
     }
 
-    /// The first line of the log that is so; it may be written in the next two minutes.
+    /// The first line of the log that is so; it may be written in the next five minutes.
     #[track_caller]
     fn line(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + Duration::from_secs(120);
+        let until = Instant::now() + LONG;
         loop {
             let ended = self.child.try_wait().unwrap();
             if let Some(line) = self.lines().into_iter().find(&wanted) {
@@ -79,10 +82,10 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// The exit code; it must end within ten seconds.
+    /// The exit code.
     #[track_caller]
     fn ended(&mut self) -> Option<i32> {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + LONG;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
@@ -105,7 +108,7 @@ pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
 
 #[track_caller]
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + LONG;
     while !is() {
         assert!(Instant::now() < until, "{what}");
         std::thread::sleep(Duration::from_millis(50));
@@ -189,14 +192,24 @@ fn it_works_tells_and_ends_in_order() {
         let claims = objects::template("train", Some((kernel_module::RESOURCE, 1)), 1);
         hands.create(&objects::deployment("ml", "train", 8, claims)).await.unwrap();
     });
-    let all_run = || sim.api.list("pods").iter().filter(|pod| pod["metadata"]["labels"]["app"] == "train").count() == 8;
-    until("pods hold devices", all_run);
-    std::thread::sleep(Duration::from_secs(2));
+    let runs = |pod: &Value| {
+        let there = pod["metadata"]["labels"]["app"] == "train" && pod["spec"]["nodeName"] == "gpu-01";
+        there && pod["status"]["phase"] == "Running"
+    };
+    until("a pod on the node holds a device", || sim.api.list("pods").iter().any(|pod| runs(pod)));
+    // Who deletes a handoff that runs wants it to stop: the node is in service a moment before the install is over.
+    let first_of = || sim.api.get("nodehandoffs.lockkeeper.dev", "gpu-system", "gpu.gpu-01");
+    until("the install is over", || first_of().is_some_and(|handoff| handoff["status"]["phase"] == "Done"));
     sim.by_hand(async |hands| {
         let path = "/apis/lockkeeper.dev/v1alpha1/namespaces/gpu-system/nodecomponents/gpu";
         hands.merge(path, &json!({"spec": component("2.0").body["spec"]})).await.unwrap();
         let handoff = "/apis/lockkeeper.dev/v1alpha1/namespaces/gpu-system/nodehandoffs";
-        let _ = hands.delete(&format!("{handoff}/gpu.gpu-01")).await;
+        hands.delete(&format!("{handoff}/gpu.gpu-01")).await.unwrap();
+        let until = Instant::now() + LONG;
+        while let Some(there) = first_of() {
+            assert!(Instant::now() < until, "it stays: {there}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         hands.create(&objects::handoff("gpu-system", "gpu", "gpu-01", "2.0", 1)).await.unwrap();
     });
     first.line("the handoff is done", |line| {
@@ -220,22 +233,26 @@ fn it_works_tells_and_ends_in_order() {
     assert_eq!(sample(&get(standby, "/metrics").1, "lockkeeper_leader"), Some(0.0));
     let diagnostics: Value = serde_json::from_str(&get(address, "/diagnostics").1).unwrap();
     assert!(diagnostics["lease"]["ours"] == true && !diagnostics["writes"].as_array().unwrap().is_empty(), "{diagnostics}");
-    let told = sim.events("NodeHandoff", "gpu.gpu-01");
-    for reason in ["Draining", "Unloading", "Loading", "HandoffDone"] {
-        assert!(told.iter().any(|it| it == reason), "no {reason} in {told:?}");
-    }
-    for (kind, name, reason) in [("Pod", "train", "Evicted"), ("Node", "gpu-01", "HandoffStarted")] {
-        let told = sim.events(kind, name);
-        assert!(told.iter().any(|it| it == reason), "no {reason} in {told:?}");
+    for (kind, name, reason) in [
+        ("NodeHandoff", "gpu.gpu-01", "Draining"),
+        ("NodeHandoff", "gpu.gpu-01", "Unloading"),
+        ("NodeHandoff", "gpu.gpu-01", "Loading"),
+        ("NodeHandoff", "gpu.gpu-01", "HandoffDone"),
+        ("Pod", "train", "Evicted"),
+        ("Node", "gpu-01", "HandoffStarted"),
+    ] {
+        let about = || sim.events(kind, name);
+        until(&format!("{reason} of {kind} {name}"), || about().iter().any(|it| it == reason));
     }
 
-    // Told to end, it hands the Lease over at once.
-    let ending = Instant::now();
+    // Told to end, it gives the Lease away, so that nobody has to wait until that has run out.
+    let holder = || sim.lease("/spec/holderIdentity").and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_default();
+    assert!(holder().starts_with("first_"), "{}", holder());
     first.signal(rustix::process::Signal::TERM);
     assert_eq!(first.ended(), Some(0));
+    assert!(!holder().starts_with("first_"), "{}", holder());
     first.says("ended in order");
     second.says("this process holds the Lease and acts");
-    assert!(ending.elapsed() < Duration::from_secs(8), "{:?}: it waited for the Lease to run out", ending.elapsed());
     second.signal(rustix::process::Signal::INT);
     assert_eq!(second.ended(), Some(0));
     assert_eq!(sim.lease("/spec/holderIdentity").and_then(|it| it.as_str().map(str::to_owned)), None);
@@ -252,8 +269,7 @@ fn a_second_signal_ends_it_at_once() {
     std::thread::sleep(Duration::from_secs(3));
     running.signal(rustix::process::Signal::TERM);
     running.line("it heard", |line| line["message"].as_str().is_some_and(|it| it.starts_with("told to end:")));
-    let again = Instant::now();
     running.signal(rustix::process::Signal::TERM);
     assert_eq!(running.ended(), Some(1));
-    assert!(again.elapsed() < Duration::from_secs(2), "{:?}", again.elapsed());
+    running.line("it heard again", |line| line["message"].as_str().is_some_and(|it| it.starts_with("told to end again:")));
 }

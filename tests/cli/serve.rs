@@ -44,7 +44,7 @@ impl Demo {
             .spawn()
             .expect("the program starts");
         let demo = Self { child: Some(child), home: home.to_owned(), kubeconfig };
-        for _ in 0..2400 {
+        for _ in 0..6000 {
             if demo.kubeconfig.exists() {
                 return demo;
             }
@@ -103,7 +103,7 @@ fn it_serves_until_it_is_told_to_stop_and_takes_its_kubeconfig_along() {
     assert_eq!(demo.nodes_at("2.0"), 2);
     let plan = demo.lockkeeper(&["plan", "gpu", "gpu-01"]);
     assert_eq!((plan.code, plan.stderr.as_str()), (Some(0), ""), "{plan:?}");
-    let handed = demo.lockkeeper(&["handoff", "gpu", "gpu-01", "--to", "1.0", "--wait", "--timeout", "120"]);
+    let handed = demo.lockkeeper(&["handoff", "gpu", "gpu-01", "--to", "1.0", "--wait", "--timeout", "300"]);
     assert_eq!(handed.code, Some(0), "{handed:?}");
     assert_eq!(demo.nodes_at("2.0"), 1);
     // Those who may only look may only look, and a stranger not even that.
