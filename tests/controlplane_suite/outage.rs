@@ -3,18 +3,19 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use lockkeeper::{
-    api::Phase,
+    api::{Phase, keys},
     engine::{Engine, EngineOptions, picture::Mode},
     fleet::view::WatchState,
     handoff::verdict::BlockerKind,
-    sim::scenarios::objects,
+    sim::{actors::Range, scenarios::objects},
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    fleet::{Fleet, LONG},
+    fleet::{Fleet, LONG, name_of, node_of, phase_of},
     reconciler::{Process, is_well, knows_of_the_outage},
     site::{Site, block_on},
     support::controlplane::{Component, User},
@@ -31,10 +32,8 @@ enum Outage {
     NoStorage,
 }
 
-/// How long a pod takes to start.
-fn starts_in(site: &Site, from: u64, to: u64) {
-    site.kubelets.set_options(|options| options.start = lockkeeper::sim::actors::Range::millis(from, to));
-}
+/// What takes so long does not end before it is told to: on any machine it is there to be struck.
+const NEVER: Range = Range::millis(3_600_000, 3_600_000);
 
 struct Story<'a> {
     site: &'a Site,
@@ -47,17 +46,48 @@ struct Story<'a> {
 }
 
 impl Story<'_> {
-    async fn until_phase(&self, node: &str, phase: Phase) {
+    /// Waits until a node is in a phase. Meanwhile no pod takes [`NEVER`], but for the one of this role there.
+    async fn until_phase(&self, node: &str, phase: Phase, kept: &str) {
         let end = Instant::now() + LONG;
         loop {
+            self.hurry(|pod| node_of(pod) == node && role_of(pod) == kept).await;
             let status = self.fleet.handoff(node).await.and_then(|handoff| handoff.status).unwrap_or_default();
             let run = status.run.as_ref().is_some_and(|run| run.target.as_deref() == Some("2.0"));
             if run && status.phase == phase {
                 return;
             }
             assert!(Instant::now() < end, "{node} does not come to {phase}: {status:?}");
-            sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// The component's pods and the workloads'.
+    async fn all_pods(&self) -> Vec<Pod> {
+        let mut all = Vec::new();
+        for namespace in [self.fleet.name.to_owned(), self.fleet.apps()] {
+            let path = format!("/api/v1/namespaces/{namespace}/pods");
+            all.extend(
+                eventually("a list of pods", LONG, || async { self.fleet.admin.items::<Pod>(&path).await.map(Some) }).await,
+            );
+        }
+        all
+    }
+
+    async fn hurry(&self, but: impl Fn(&Pod) -> bool) {
+        for pod in self.all_pods().await.iter().filter(|pod| !node_of(pod).is_empty() && !but(pod)) {
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            self.site.kubelets.hurry(node_of(pod), &format!("{namespace}/{}", name_of(pod)));
+        }
+    }
+
+    /// Waits until the pod of this role runs on a node.
+    async fn works(&self, node: &str, role: &str) {
+        eventually(&format!("the {role} pod of {node} to work"), LONG, || async {
+            let pods = self.all_pods().await;
+            let there = |pod: &&Pod| node_of(pod) == node && role_of(pod) == role && phase_of(pod) == "Running";
+            Ok::<_, String>(pods.iter().find(there).map(drop))
+        })
+        .await;
     }
 
     /// What the reconciler says of itself; that the outage took no node from it.
@@ -126,10 +156,15 @@ impl Story<'_> {
             if is_well(&diagnostics) { Ok(Some(())) } else { Err(format!("{diagnostics:#}")) }
         })
         .await;
-        let took = back.elapsed().as_millis();
-        println!("{phase}: {outage:?}: away for {} ms, all well {took} ms after it was back", began.elapsed().as_millis() - took);
-        assert!(took < 60_000, "{outage:?}: {took} ms until all was well again");
+        // How soon that has to be is held on a clock of its own, by the scenarios: here the machine would be measured.
+        let (away, took) = (back - began, back.elapsed());
+        println!("{phase}: {outage:?}: away for {} ms, all well {} ms after it was back", away.as_millis(), took.as_millis());
     }
+}
+
+/// `loader`, `plugin`, `unload`; nothing for a workload's.
+fn role_of(pod: &Pod) -> &str {
+    pod.metadata.labels.as_ref().and_then(|labels| labels.get(keys::ROLE)).map_or("", String::as_str)
 }
 
 /// What `handoff --wait` says of a cluster that is away.
@@ -153,11 +188,9 @@ async fn asked(site: &Site, fleet: &Fleet<'_>, args: &[&str]) -> Process {
 #[test]
 fn a_rollout_outlives_the_api_server() {
     let Some(site) = Site::own() else { return };
+    let while_ = Range::millis(300, 600);
     site.kubelets.set_options(|options| {
-        let while_ = lockkeeper::sim::actors::Range::millis(300, 600);
-        // Long enough to be hit, and an unload that is under way when the server goes.
         (options.stop, options.start, options.ready, options.allocatable_lag) = (while_, while_, while_, while_);
-        options.unload = lockkeeper::sim::actors::Range::millis(2500, 3000);
     });
     let reconciler = Process::reconcile(&site, User::Reconciler, "outlives");
     block_on(async {
@@ -174,9 +207,6 @@ fn a_rollout_outlives_the_api_server() {
         // The whole queue is there before its first is taken.
         fleet.edit_component(json!({"rollout": {"paused": true}})).await;
         let nodes = fleet.nodes.clone();
-        for node in &nodes {
-            fleet.ended(node, 1, Phase::Done).await;
-        }
         let mut args = vec!["handoff", "outage/gpu", "--to", "2.0", "--wait"];
         args.extend(nodes.iter().map(String::as_str));
         let waiting = asked(&site, &fleet, &args).await;
@@ -184,28 +214,28 @@ fn a_rollout_outlives_the_api_server() {
         let mut story = Story { site: &site, fleet, reconciler, viewer, waiting };
 
         // In Draining, behind a budget that allows nothing any more.
-        story.until_phase(&nodes[0], Phase::Draining).await;
+        story.until_phase(&nodes[0], Phase::Draining, "").await;
         story.fleet.recorded(&nodes[0], BlockerKind::DisruptionBudget).await;
         story.strike(Phase::Draining, Outage::Killed(8)).await;
+        site.kubelets.set_options(|options| options.unload = NEVER);
         let budget = format!("/apis/policy/v1/namespaces/{}/poddisruptionbudgets/training", story.fleet.apps());
         story.fleet.admin.merge(&budget, &json!({"spec": {"maxUnavailable": 8}})).await.expect("relax the budget");
 
-        story.until_phase(&nodes[1], Phase::Unloading).await;
+        // An unload that is under way when the server goes.
+        story.until_phase(&nodes[1], Phase::Unloading, "unload").await;
+        story.works(&nodes[1], "unload").await;
         story.strike(Phase::Unloading, Outage::Stopped).await;
 
-        // What starts in these phases takes long enough to be hit on a busy machine.
-        story.until_phase(&nodes[2], Phase::Unloading).await;
-        starts_in(&site, 4000, 5000);
-        story.until_phase(&nodes[2], Phase::Loading).await;
+        site.kubelets.set_options(|options| options.start = NEVER);
+        story.until_phase(&nodes[2], Phase::Loading, "loader").await;
         story.strike(Phase::Loading, Outage::Killed(1)).await;
-        starts_in(&site, 300, 600);
 
-        story.until_phase(&nodes[3], Phase::Loading).await;
-        starts_in(&site, 4000, 5000);
-        story.until_phase(&nodes[3], Phase::StartingPlugin).await;
+        story.until_phase(&nodes[3], Phase::StartingPlugin, "plugin").await;
         story.strike(Phase::StartingPlugin, Outage::NoStorage).await;
-        starts_in(&site, 300, 600);
 
+        site.kubelets.set_options(|options| (options.start, options.unload) = (while_, while_));
+        story.until_phase(&nodes[3], Phase::Done, "").await;
+        story.hurry(|_| false).await;
         for node in &nodes {
             let status = story.fleet.ended(node, 2, Phase::Done).await;
             assert_eq!(status.history.len(), 2, "nothing failed meanwhile: {:?}", status.history);

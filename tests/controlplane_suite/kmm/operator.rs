@@ -33,17 +33,18 @@ fn an_absent_operator_a_release_taken_back_and_reboots_while_held() {
         suite.release(NEW).await;
         suite.begin().await;
 
-        // KMM's operator is gone as soon as the label is off, and stays away for longer than it takes to be missed. The plugin's pod needs
-        // long enough to stop to be seen.
+        // KMM's operator is gone as soon as the label is off, and stays away for longer than it takes to be missed. The plugin's pod takes all
+        // of its grace to stop, or until that was seen.
         let stop = |from, to| {
             let stop = lockkeeper::sim::actors::Range::millis(from, to);
             site.kubelets.set_options(move |options| options.stop = stop);
         };
-        stop(4000, 5000);
+        stop(60_000, 60_000);
         suite.ask(&nodes[0], json!({})).await;
         suite.stands(&nodes[0], "stopping", |status| status.phase == Phase::StoppingPlugin).await;
         suite.kmm = None;
         stop(300, 600);
+        suite.hurry(&nodes[0]).await;
         let silent = |status: &lockkeeper::api::NodeHandoffStatus| has(&status.blockers, BlockerKind::KmmSilent);
         let status = suite.stands(&nodes[0], "named as silent", silent).await;
         assert!(matches!(status.phase, Phase::StoppingPlugin | Phase::Unloading), "{status:?}");

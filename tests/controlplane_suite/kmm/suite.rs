@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::{site::Site, support::controlplane::User, wait::eventually};
 
 /// The longest that anything here takes, on a busy machine.
-pub const LONG: Duration = Duration::from_secs(240);
+pub const LONG: Duration = Duration::from_secs(300);
 /// Where the pods are.
 pub const APPS: &str = "ml";
 
@@ -153,6 +153,15 @@ impl<'a> Suite<'a> {
 
     pub fn loaded(&self, node: &str) -> Option<String> {
         self.site.kubelets.kernel(node)?.modules.get(GPU.name).cloned()
+    }
+
+    /// Whatever KMM's pods on a node take their time for is over.
+    pub async fn hurry(&self, node: &str) {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+        let pods: Vec<Value> = eventually("KMM's pods", LONG, || async { self.admin.items(&path).await.map(Some) }).await;
+        for pod in pods.iter().filter(|pod| text(pod, "/spec/nodeName") == node) {
+            self.site.kubelets.hurry(node, &format!("{NAMESPACE}/{}", text(pod, "/metadata/name")));
+        }
     }
 
     pub async fn boot(&self, node: &str) -> String {

@@ -361,6 +361,17 @@ impl Kubelets {
         self.0.pods.add((node.to_owned(), pod.to_owned()));
     }
 
+    /// Whatever a process of a pod (`namespace/name`) takes its time for is over now: its image, its start, its work or its stop. With times
+    /// that never come by themselves, what is to be looked at stays as long as it takes to look.
+    pub fn hurry(&self, node: &str, pod: &str) {
+        self.change(node, |machine, _| {
+            for run in machine.runs.values_mut().filter(|run| run.key() == pod) {
+                run.hurry(instant());
+            }
+        });
+        self.0.pods.add((node.to_owned(), pod.to_owned()));
+    }
+
     /// The host loses its network (its DPU went away): processes that are not on the host network are hit.
     pub fn lose_network(&self, node: &str) {
         self.change(node, |machine, cluster| {

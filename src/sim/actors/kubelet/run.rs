@@ -183,6 +183,19 @@ impl Run {
         };
     }
 
+    /// What it waits for by the clock is due.
+    pub fn hurry(&mut self, at: Instant) {
+        match &mut self.stage {
+            Stage::Pulling(until)
+            | Stage::Init(until)
+            | Stage::Starting(until)
+            | Stage::BackOff(until)
+            | Stage::Stopping(until) => *until = at.min(*until),
+            Stage::Running => self.exit_at = self.exit_at.map(|exit| exit.min(at)),
+            Stage::Preparing | Stage::WaitingForModule | Stage::Ended => {}
+        }
+    }
+
     /// Goes as far as time and kernel allow; returns when to look again (`None`: when something changes).
     pub fn step(&mut self, context: &mut Context<'_>, needs: &Needs) -> Option<Instant> {
         loop {
