@@ -193,6 +193,7 @@ pub fn kind(plural: &str, objects: &[Value], story: &str, revisions: &BTreeMap<S
                 "reserved": list(object, "/status/reservedFor").len(),
             }),
             "nodes" => json!({
+                "name": text(object, "/metadata/name").trim_start_matches(&format!("{story}-")),
                 "closed": object["spec"]["unschedulable"] == true,
                 "taints": list(object, "/spec/taints").iter().map(|it| json!([it["key"], it["effect"]])).collect::<Value>(),
                 "finalizers": [],

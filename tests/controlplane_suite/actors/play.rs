@@ -17,6 +17,7 @@ use kube::{
 };
 use lockkeeper::sim::actors::{Kubelets, MachineSpec};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use super::{
     look::{self, Heard, collection, text},
@@ -75,7 +76,9 @@ pub async fn play(stage: &Stage, story: &Story, model: Option<&[Value]>) -> Play
         play.add_machine(node);
     }
     play.until_ready(story.nodes).await;
-    let listening = tokio::spawn(listen(stage.client.clone(), story.name.to_owned(), heard.clone()));
+    let (begun, begins) = oneshot::channel();
+    let listening = tokio::spawn(listen(stage.client.clone(), story.name.to_owned(), heard.clone(), begun));
+    begins.await.expect("a watch");
     let mut differs = false;
     for (number, step) in story.steps.iter().enumerate() {
         if let Err(why) = play.act(step).await {
@@ -131,7 +134,9 @@ fn kinds(story: &Story) -> BTreeSet<&'static str> {
     kinds
 }
 
-async fn listen(client: Client, namespace: String, heard: Arc<Mutex<Heard>>) {
+/// Tells that it has begun: what comes after that is heard in its order.
+async fn listen(client: Client, namespace: String, heard: Arc<Mutex<Heard>>, begun: oneshot::Sender<()>) {
+    let mut begun = Some(begun);
     let pods = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
     let pods: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &pods);
     let mut events = watcher(pods, watcher::Config::default()).boxed();
@@ -139,6 +144,10 @@ async fn listen(client: Client, namespace: String, heard: Arc<Mutex<Heard>>) {
         let (pod, gone) = match event {
             Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => (pod, false),
             Ok(watcher::Event::Delete(pod)) => (pod, true),
+            Ok(watcher::Event::InitDone) => {
+                begun.take().map(|begun| begun.send(()));
+                continue;
+            }
             _ => continue,
         };
         let pod = serde_json::to_value(&pod).unwrap_or_default();
