@@ -166,6 +166,8 @@ fn a_reservation_for_what_is_no_pod_holds_the_driver_by_name() {
         let attempt = fleet.hand_over(&node, "2.0", 1).await;
         let seen = fleet.blocker(&arena.engine, &node, BlockerKind::ClaimReserved).await;
         assert_eq!(seen.object.to_string(), format!("ResourceClaim {apps}/night"));
+        let status = fleet.recorded(&node, BlockerKind::ClaimReserved).await;
+        assert_eq!(status.object, seen.object.to_string());
         assert_eq!(fleet.handoff(&node).await.and_then(|it| it.status).map(|it| it.phase), Some(Phase::Detaching));
         fleet.admin.merge(&path, &json!({"status": {"reservedFor": null, "allocation": null}})).await.expect("a release");
         fleet.ended(&node, attempt, Phase::Done).await;

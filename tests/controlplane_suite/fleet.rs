@@ -119,6 +119,13 @@ impl<'a> Fleet<'a> {
         .await;
         for node in &fleet.nodes {
             fleet.runs(node, "1.0").await;
+            // A node is open, and its slot free, a moment before its handoff says that it is done.
+            eventually(&format!("the end of the install on {node}"), LONG, || async {
+                let status = fleet.handoff(node).await.map(|handoff| handoff.status.unwrap_or_default());
+                let over = status.as_ref().is_none_or(|status| status.phase == Phase::Done);
+                if over { Ok(Some(())) } else { Err(format!("{status:?}")) }
+            })
+            .await;
         }
         fleet
     }

@@ -16,16 +16,18 @@ use lockkeeper::{
 use serde_json::json;
 
 use crate::{
-    fleet::{Fleet, Labels, node_of, uid_of},
+    fleet::{Fleet, LONG, Labels, node_of, uid_of},
     site::{arena, block_on},
     support::controlplane::User,
+    wait::eventually,
 };
 
 /// Every state of a node's labels from now on, as [`Labels`] shows them.
-fn diary(client: Client, node: &str, key: ComponentKey) -> Arc<Mutex<Vec<String>>> {
+async fn diary(client: Client, node: &str, key: ComponentKey) -> Arc<Mutex<Vec<String>>> {
     let states = Arc::new(Mutex::new(Vec::new()));
     let (told, nodes) = (states.clone(), Api::<Node>::all(client));
     let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
+    let begun = states.clone();
     tokio::spawn(async move {
         let mut events = watcher(nodes, config).applied_objects().boxed();
         while let Some(event) = events.next().await {
@@ -37,6 +39,7 @@ fn diary(client: Client, node: &str, key: ComponentKey) -> Arc<Mutex<Vec<String>
             }
         }
     });
+    eventually("the first state", LONG, || async { Ok::<_, String>(begun.lock().expect("lock").first().map(drop)) }).await;
     states
 }
 
@@ -60,14 +63,18 @@ fn labels_moved_by_kubectl_alone_keep_the_order_and_a_typo_stops_everything() {
         let pods = fleet.running("training", 2).await;
         assert!(fleet.nodes.iter().all(|node| pods.iter().any(|pod| node_of(pod) == node)), "one on each node");
         fleet.release("2.0", fleet.module("2.0")).await;
-        let states = diary(plane.client(User::Admin).await, "hand-1", fleet.key());
+        let states = diary(plane.client(User::Admin).await, "hand-1", fleet.key()).await;
 
         kubectl(&format!("label node hand-1 {label}=2.0 --overwrite"));
         let named = fleet.blocker(&arena.engine, "hand-1", BlockerKind::Claimant).await;
         let pod = pods.iter().find(|pod| node_of(pod) == "hand-1").expect("one on each node");
         assert_eq!(named.object.to_string(), format!("Pod hand-apps/{}", crate::fleet::name_of(pod)));
-        let handoff = fleet.handoff("hand-1").await.expect("a NodeHandoff shows it");
-        assert_eq!((handoff.spec.requested_by.as_str(), handoff.spec.version.as_deref()), (BY_LABEL, Some("2.0")));
+        let handoff = eventually("a NodeHandoff to show it", LONG, || async {
+            let handoff = fleet.handoff("hand-1").await.ok_or("none")?;
+            let shows = (handoff.spec.requested_by.as_str(), handoff.spec.version.as_deref()) == (BY_LABEL, Some("2.0"));
+            if shows { Ok(Some(handoff)) } else { Err(format!("{:?}", handoff.spec)) }
+        })
+        .await;
         assert_eq!(fleet.story("hand-1"), "+1.0");
         let shown = kubectl("get nodehandoffs -n hand --no-headers");
         assert!(shown.starts_with("gpu.hand-1 ") && shown.contains(" 2.0 "), "{shown}");
@@ -79,9 +86,14 @@ fn labels_moved_by_kubectl_alone_keep_the_order_and_a_typo_stops_everything() {
         kubectl("uncordon hand-1");
         fleet.runs("hand-1", "2.0").await;
         assert_eq!(fleet.story("hand-1"), "+1.0 -1.0 +2.0");
-        let states = states.lock().expect("lock").clone();
         let law =
             ["1.0 1.0 1.0 1.0", "2.0 1.0 1.0 1.0", "2.0 1.0 - -", "2.0 - - -", "2.0 2.0 - -", "2.0 2.0 2.0 -", "2.0 2.0 2.0 2.0"];
+        // The watch may be behind what was read.
+        let states = eventually("the watch to tell the last of it", LONG, || async {
+            let states = states.lock().expect("lock").clone();
+            if states.last().map(String::as_str) == law.last().copied() { Ok(Some(states)) } else { Err(format!("{states:?}")) }
+        })
+        .await;
         assert_eq!(states, law);
 
         // An O for a zero.

@@ -69,7 +69,7 @@ impl<'a> Reconciler<'a> {
         count: usize,
         is_done: impl Fn(&NodeHandoffStatus) -> bool,
     ) {
-        const SLICE: Duration = Duration::from_millis(25);
+        const SLICE: Duration = Duration::from_millis(10);
         let mut slice = SLICE;
         let (mut last, mut changed) = (Vec::new(), Instant::now());
         loop {

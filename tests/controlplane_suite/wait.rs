@@ -32,4 +32,4 @@ where
 }
 
 /// Long enough for a controller on a busy machine.
-pub const CONTROLLER: Duration = Duration::from_secs(240);
+pub const CONTROLLER: Duration = Duration::from_secs(300);

@@ -5,18 +5,12 @@ use std::process::Command;
 use lockkeeper::api::Phase;
 use serde_json::{Value, json};
 
-use super::suite::{Plugin, Suite, text};
+use super::suite::{LONG, Plugin, Suite, given, text};
 use crate::{
     site::{Asked, arena, block_on},
     support::controlplane::User,
+    wait::eventually,
 };
-
-/// What of a Node or pod is people's and ours; its kubelet writes the rest every few seconds.
-fn given(object: &Value) -> Value {
-    let meta = &object["metadata"];
-    let (labels, annotations) = (&meta["labels"], &meta["annotations"]);
-    json!({"labels": labels, "annotations": annotations, "finalizers": meta["finalizers"], "spec": object["spec"]})
-}
 
 #[test]
 fn an_untolerated_taint_is_refused_before_anything_is_written() {
@@ -39,14 +33,16 @@ fn an_untolerated_taint_is_refused_before_anything_is_written() {
         let set = suite.admin.get(&plugin.set_path()).await.expect("the DaemonSet");
         let begin = suite.site.asked(User::Reconciler).len();
 
-        let planned = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
-            .args(["plan", &plugin.key().to_string(), node, "--kubeconfig"])
-            .arg(suite.site.plane.kubeconfig(User::Admin))
-            .output()
-            .expect("run lockkeeper plan");
-        let said = String::from_utf8_lossy(&planned.stdout).into_owned() + &String::from_utf8_lossy(&planned.stderr);
-        assert!(said.contains("taint storage=no:NoSchedule is not tolerated"), "{said}");
-        assert_eq!(planned.status.code(), Some(3), "{said}");
+        // What it sees may be a moment old.
+        eventually("plan to say that the taint is not tolerated", LONG, || async {
+            let mut plan = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+            plan.args(["plan", &plugin.key().to_string(), node, "--kubeconfig"]).arg(suite.site.plane.kubeconfig(User::Admin));
+            let planned = tokio::task::block_in_place(|| plan.output()).expect("run lockkeeper plan");
+            let said = String::from_utf8_lossy(&planned.stdout).into_owned() + &String::from_utf8_lossy(&planned.stderr);
+            let refused = planned.status.code() == Some(3) && said.contains("taint storage=no:NoSchedule is not tolerated");
+            if refused { Ok(Some(())) } else { Err(format!("{}: {said}", planned.status)) }
+        })
+        .await;
 
         // Both are asked for. The other one goes through, so that the engine has had its time for the first.
         suite.ask(node, json!({})).await;
@@ -64,8 +60,8 @@ fn an_untolerated_taint_is_refused_before_anything_is_written() {
 
         let after = suite.admin.get(&path).await.expect("the Node");
         assert_eq!(given(&before), given(&after), "the node");
-        let given = |pods: &[Value]| pods.iter().map(|pod| (pod["metadata"]["uid"].clone(), given(pod))).collect::<Vec<_>>();
-        assert_eq!(given(&pods), given(&suite.plugin_pods(node).await), "not even a label of it");
+        let all_given = |pods: &[Value]| pods.iter().map(given).collect::<Vec<_>>();
+        assert_eq!(all_given(&pods), all_given(&suite.plugin_pods(node).await), "not even a label of it");
         assert_eq!(suite.ready(&apps, "fuse", 1).await, users);
         let now = suite.admin.get(&plugin.set_path()).await.expect("the DaemonSet");
         assert_eq!(set["metadata"]["generation"], now["metadata"]["generation"]);

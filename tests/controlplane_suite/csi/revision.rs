@@ -8,7 +8,7 @@ use lockkeeper::{
 };
 use serde_json::{Value, json};
 
-use super::suite::{LONG, Plugin, Suite, text};
+use super::suite::{LONG, Plugin, Suite, given, text};
 use crate::{
     site::{arena, block_on},
     wait::eventually,
@@ -50,7 +50,8 @@ fn before_the_deletion_a_new_revision_begins_again_or_ends_what_was_asked_for_by
         suite.ask(any, json!({})).await;
         let waits = suite.until(any, "Draining, blocked by the budget", blocked).await;
         assert_eq!(waits.run.and_then(|run| run.target), Some(second.clone()));
-        let old = suite.plugin_pods(any).await;
+        let plugin_on = async |node: &str| suite.plugin_pods(node).await.iter().map(given).collect::<Vec<_>>();
+        let old = plugin_on(any).await;
 
         let third = suite.release("v3").await;
         let again = suite
@@ -61,7 +62,7 @@ fn before_the_deletion_a_new_revision_begins_again_or_ends_what_was_asked_for_by
         let phases: Vec<Phase> = again.steps.iter().map(|step: &Step| step.phase).collect();
         let preflights = phases.iter().filter(|phase| **phase == Phase::Preflight).count();
         assert_eq!(preflights, 2, "it has begun again with Preflight: {phases:?}");
-        assert_eq!(suite.plugin_pods(any).await, old, "nothing was replaced");
+        assert_eq!(plugin_on(any).await, old, "nothing was replaced");
         suite.admin.delete(&format!("/apis/policy/v1/namespaces/{apps}/poddisruptionbudgets/fuse-1")).await.expect("no budget");
         suite.ended(any, 1, Phase::Done).await;
         suite.runs(any, "v3").await;
@@ -70,13 +71,13 @@ fn before_the_deletion_a_new_revision_begins_again_or_ends_what_was_asked_for_by
         // Asked for by its name: another one is not what was asked for.
         suite.ask(named, json!({"version": third})).await;
         suite.until(named, "Draining, blocked by the budget", blocked).await;
-        let (old, user) = (suite.plugin_pods(named).await, suite.pods(&apps, "fuse-2").await.expect("pods"));
+        let (old, user) = (plugin_on(named).await, suite.pods(&apps, "fuse-2").await.expect("pods"));
         suite.release("v4").await;
         let ended = suite.ended(named, 1, Phase::Aborted).await;
         let reason = ended.reason.expect("a reason");
         assert_eq!(reason.word, REVISION_CHANGED);
         assert!(reason.message.contains("kubectl rollout undo"), "{}", reason.message);
-        assert_eq!(suite.plugin_pods(named).await, old);
+        assert_eq!(plugin_on(named).await, old);
         assert_eq!(suite.pods(&apps, "fuse-2").await.expect("pods"), user, "nobody was moved");
         suite.is_as_before(named).await;
         suite.undisturbed("");

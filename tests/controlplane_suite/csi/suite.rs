@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The longest that anything here takes, on a busy machine.
-pub const LONG: Duration = Duration::from_secs(240);
+pub const LONG: Duration = Duration::from_secs(300);
 
 /// What the nodeplugin is.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +44,14 @@ pub type Place = (String, String);
 
 pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What of a Node or pod is people's and ours; its kubelet and controllers write the rest in their own time.
+pub fn given(object: &Value) -> Value {
+    let meta = &object["metadata"];
+    let (labels, annotations, leaving) = (&meta["labels"], &meta["annotations"], &meta["deletionTimestamp"]);
+    json!({"uid": meta["uid"], "labels": labels, "annotations": annotations, "finalizers": meta["finalizers"], "leaving": leaving,
+        "spec": object["spec"]})
 }
 
 pub fn object(
