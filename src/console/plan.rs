@@ -342,7 +342,7 @@ pub fn held_back(picture: &Picture, component: &ComponentKey, to: &Version) -> V
         let Some(verdict) = facts.verdict else { continue };
         let (observed, context) = (Observed::default(), onlooker());
         let judged = judged(&facts, view, occupancy, &observed, &context);
-        tally.add(&tally::contribution(&judged, 0, verdict));
+        tally.add(&node.name, &tally::contribution(&judged, 0, verdict));
     }
     let now = picture.fleet.now;
     let admitted = tally.running;

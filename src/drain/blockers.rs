@@ -17,6 +17,7 @@ use crate::{
         view::{ClaimReason, Claimant, Incoming, IncomingReason},
     },
     handoff::{
+        named::{self, NAMED},
         patch::whole_seconds,
         verdict::{Blocker, BlockerKind, ObjectRef},
     },
@@ -96,7 +97,7 @@ pub(super) fn held(drain: &Drain<'_>, block: &Block, claimants: &[&Claimant]) ->
         .unwrap_or(drain.since);
     let names: Vec<String> = claimants.iter().map(|it| named(drain, &it.pod)).collect();
     let object = block.budgets.first().map(|it| ObjectRef::new("PodDisruptionBudget", &it.record.key)).unwrap_or_default();
-    let message = format!("{}. It holds {}", block.sentence(), list(&names));
+    let message = format!("{}. It holds {}", block.sentence(), named::named(names.iter().take(NAMED), names.len(), ", "));
     Blocker { kind: block.class.blocker(), object, message, since }
 }
 
@@ -113,14 +114,6 @@ fn named(drain: &Drain<'_>, pod: &PodRecord) -> String {
         text.push_str(&format!(" (its override was valid until {})", void.until));
     }
     text
-}
-
-fn list(names: &[String]) -> String {
-    const NAMED: usize = 5;
-    match names.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        Some(more) => format!("{} and {more} more", names[..NAMED].join(", ")),
-        None => names.join(", "),
-    }
 }
 
 /// A claimant that no eviction touches as things stand.

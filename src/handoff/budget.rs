@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    named::{FirstOf, NAMED, named},
     rollout::blocker,
     verdict::{Blocker, BlockerKind, ObjectRef},
 };
@@ -54,27 +55,29 @@ impl Usage {
         count(&self.all, without)
     }
 
-    /// Why one more node of the component would be one too many. `mends`: the node is out of service already, so that to hand it over takes
+    /// Why one more node of the component would be one too many. `foreign`: its nodes that others have closed, or that are not Ready. `mends`: the node is out of service already, so that to hand it over takes
     /// nothing more out of service than is: it waits for handoffs under way, and not for what else is out of service by itself.
     pub fn spent(
         &self,
         component: &ComponentView,
         node: &str,
-        foreign: u32,
+        foreign: &FirstOf<&'static str>,
         mends: bool,
         cluster_max: u32,
         now: Timestamp,
     ) -> Option<Blocker> {
         let rollout = &component.spec()?.rollout;
         let owner = component.record.key.to_string();
-        let foreign = if rollout.count_foreign && !mends { foreign } else { 0 };
-        let none = BTreeSet::new();
-        let own = without(self.by_component.get(&owner).unwrap_or(&none), node);
+        let none = FirstOf::default();
+        let foreign = if rollout.count_foreign && !mends { foreign } else { &none };
+        let nobody = BTreeSet::new();
+        let own = without(self.by_component.get(&owner).unwrap_or(&nobody), node);
         let lost = if mends { Vec::new() } else { self.lost_besides(Some(&owner), &own, node) };
-        if total(&own, &lost).saturating_add(foreign) >= rollout.max_unavailable {
+        if total(&own, &lost).saturating_add(foreign.nodes) >= rollout.max_unavailable {
             let mut parts = parts(&own, "are being handed over or were left closed", &lost);
-            if foreign > 0 {
-                parts.push(format!("{foreign} are not Ready or cordoned by others"));
+            if foreign.nodes > 0 {
+                let names = foreign.named(|node, why| format!("{node}: {why}"), "; ");
+                parts.push(format!("{} are not Ready or cordoned by others ({names})", foreign.nodes));
             }
             let message = format!("maxUnavailable is {}: of its nodes {}", rollout.max_unavailable, parts.join(", and "));
             return Some(blocker(component, BlockerKind::BudgetSpent, message, now));
@@ -126,10 +129,11 @@ fn total(nodes: &[&str], lost: &[Lost<'_>]) -> u32 {
 fn parts(nodes: &[&str], are: &str, lost: &[Lost<'_>]) -> Vec<String> {
     let mut parts = Vec::new();
     if !nodes.is_empty() {
-        parts.push(format!("{} {are} ({})", nodes.len(), named(nodes.iter().map(ToString::to_string))));
+        parts.push(format!("{} {are} ({})", nodes.len(), named(nodes.iter().take(NAMED), nodes.len(), "; ")));
     }
     if !lost.is_empty() {
-        let names = named(lost.iter().map(|it| format!("{}: {}, {}", it.node, it.owner, it.why)));
+        let first = lost.iter().take(NAMED).map(|it| format!("{}: {}, {}", it.node, it.owner, it.why));
+        let names = named(first, lost.len(), "; ");
         parts.push(format!(
             "{} are out of service without a handoff ({names}), whose repair waits for no other: hand them over (lockkeeper handoff), or \
              mend them as lockkeeper status says",
@@ -139,17 +143,6 @@ fn parts(nodes: &[&str], are: &str, lost: &[Lost<'_>]) -> Vec<String> {
     parts
 }
 
-/// The first of them, and how many more there are.
-fn named(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(NAMED);
-    let names: Vec<String> = names.take(NAMED).collect();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    names.join("; ") + &more
-}
-
-/// So many nodes are named.
-const NAMED: usize = 5;
-
 fn count(nodes: &BTreeSet<String>, without: &str) -> u32 {
     u32::try_from(nodes.len() - usize::from(nodes.contains(without))).unwrap_or(u32::MAX)
 }
@@ -157,7 +150,7 @@ fn count(nodes: &BTreeSet<String>, without: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::build::*;
+    use crate::{api::NodeName, fleet::build::*};
 
     const GPU: &str = "ns/gpu";
 
@@ -173,7 +166,11 @@ mod tests {
         let mut fleet =
             fleet().with(component(GPU).made("1").rollout(|it| (it.max_unavailable, it.count_foreign) = (most, true)));
         let view = fleet.project(at(0));
-        usage.spent(&view.components[&key(GPU)], node, foreign, mends, 2, at(0)).map(|it| it.message)
+        let mut others = FirstOf::default();
+        for at in 0..foreign {
+            others.merge(1, [(&NodeName::from(format!("f{at}").as_str()), &"not Ready")]);
+        }
+        usage.spent(&view.components[&key(GPU)], node, &others, mends, 2, at(0)).map(|it| it.message)
     }
 
     #[test]
@@ -223,5 +220,16 @@ mod tests {
         let nodes = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"].map(|node| (GPU, node));
         let said = spent(&Usage::default().with_lost(lost(&nodes)), "n0", 1, 0, false).unwrap();
         assert!(said.contains("7 are out of service") && said.contains("n5: ns/gpu, Hurt and 2 more"), "{said}");
+    }
+
+    #[test]
+    fn nodes_that_others_have_taken_out_of_service_are_named() {
+        let said = spent(&Usage::default(), "n1", 2, 2, false).unwrap();
+        assert_eq!(
+            said,
+            "maxUnavailable is 2: of its nodes 2 are not Ready or cordoned by others (f0: not Ready; f1: not Ready)"
+        );
+        let said = spent(&Usage::default(), "n1", 1, 7, false).unwrap();
+        assert!(said.contains("7 are not Ready or cordoned by others") && said.ends_with("f4: not Ready and 2 more)"), "{said}");
     }
 }

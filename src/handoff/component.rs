@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     action::{Action, Evidence, Op, Subject},
     kmm_module,
+    named::named,
     observed::Observed,
     patch::whole_seconds,
     tally::Tally,
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{
-        NodeComponentStatus, NodeName, Phase, Version,
+        NodeComponentStatus, Phase, Version,
         component::{Condition, NodeCounts, VersionCount},
         keys::{self, FINALIZER},
     },
@@ -184,27 +185,21 @@ fn stale_mounts(tally: &Tally) -> String {
     if stale.pods == 0 {
         return "no pod is known to have lost its mount".to_owned();
     }
-    let names: Vec<String> = stale.first.iter().map(ToString::to_string).collect();
-    let more = stale.pods.saturating_sub(names.len());
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!(
-        "{} pods lost their mounts with the plugin process that served them: {}{more}. Delete them (a restarted container keeps a dead \
+        "{} pods lost their mounts with the plugin process that served them: {}. Delete them (a restarted container keeps a dead \
          mount); `lockkeeper status` lists all",
         stale.pods,
-        names.join(", ")
+        named(&stale.first, stale.pods, ", ")
     )
 }
 
 /// Each kind with some of its nodes by name, and the way out of the first.
 fn anomalies(tally: &Tally) -> impl Iterator<Item = String> {
     tally.anomalies.iter().map(|(kind, it)| {
-        let names: Vec<&str> = it.first.keys().map(NodeName::as_str).collect();
-        let more = usize::try_from(it.nodes).unwrap_or(usize::MAX).saturating_sub(names.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let message = it.first.values().next().map(|message| &**message).unwrap_or_default();
-        let of = if it.nodes > 1 { names.first().map(|node| format!("of {node}: ")).unwrap_or_default() } else { String::new() };
+        let (first, message) = it.first.first_key_value().map(|(node, message)| (node.as_str(), &**message)).unwrap_or_default();
+        let of = if it.nodes > 1 { format!("of {first}: ") } else { String::new() };
         let all = if it.nodes > 1 { "; `lockkeeper status` has each" } else { "" };
-        format!("{kind} on {}{more}: {of}{message}{all}", names.join(", "))
+        format!("{kind} on {}: {of}{message}{all}", it.named(|node, _| node.to_string(), ", "))
     })
 }
 

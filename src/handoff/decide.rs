@@ -16,11 +16,12 @@ use super::{
     component, ending,
     facts::{Admission, Context, Facts, OtherHandoff},
     lease,
+    named::FirstOf,
     observed::Observed,
     preflight,
     queue::{Candidate, Changed, INSTALLS_AT_ONCE, Inputs, Of, Place, Queue},
     rollout,
-    tally::{FirstOf, Kind, Standing, Tally, UnderWay, contribution, is_occupied},
+    tally::{Kind, Standing, Tally, UnderWay, contribution, is_occupied},
     verdict::{Blocker, Verdict},
 };
 use crate::{
@@ -141,10 +142,10 @@ pub fn decide_fleet(
 }
 
 /// The sums over a component's nodes that its queue's pace depends on.
-type Pace<'a> = (u32, &'a BTreeMap<Version, u32>, Option<Timestamp>, &'a FirstOf<UnderWay>);
+type Pace<'a> = (&'a FirstOf<&'static str>, &'a BTreeMap<Version, u32>, Option<Timestamp>, &'a FirstOf<UnderWay>);
 
 fn pace(tallies: &BTreeMap<ComponentKey, Tally>) -> Vec<Pace<'_>> {
-    tallies.values().map(|tally| (tally.foreign, &tally.versions, tally.last_end, &tally.under_way)).collect()
+    tallies.values().map(|tally| (&tally.foreign, &tally.versions, tally.last_end, &tally.under_way)).collect()
 }
 
 /// The second look: one subject, on what was read just now. `fresh` is the node made from fresh reads (None: the view's); for other

@@ -82,7 +82,7 @@ impl Entry for Arc<NodeDecision> {
                     sum.tallies.resize_with(it.component + 1, Tally::default);
                 }
                 if let Some(tally) = sum.tallies.get_mut(it.component) {
-                    tally.add(it);
+                    tally.add(&node.node, it);
                 }
                 if let Some(why) = it.out_of_service() {
                     sum.lost.push((it.component, node.node.clone(), why));

@@ -19,6 +19,7 @@ pub mod interlock;
 pub mod kernel_module;
 pub mod kmm_module;
 pub mod lease;
+pub mod named;
 pub mod observed;
 pub mod patch;
 pub mod phases;

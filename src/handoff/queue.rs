@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use super::{
     budget::Usage,
     facts::{Admission, Context},
+    named::FirstOf,
     rollout,
     tally::{Contribution, Kind, Standing, Tally},
     verdict::{Blocker, BlockerKind, ObjectRef},
@@ -499,8 +500,8 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
     let kind = it.contribution.kind;
     if kind == Kind::Resumed {
         rests.counts = true;
-        let spent =
-            inputs.usage.spent(it.component, it.node.name.as_str(), 0, true, inputs.context.cluster_max_unavailable, inputs.now);
+        let (node, none) = (it.node.name.as_str(), FirstOf::default());
+        let spent = inputs.usage.spent(it.component, node, &none, true, inputs.context.cluster_max_unavailable, inputs.now);
         return spent.map_or(Answer::Next(slot), |spent| Answer::Holds(vec![spent]));
     }
     if !record.ready.is_true() {
@@ -537,7 +538,8 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
             rests.counts = true;
             let max = inputs.context.cluster_max_unavailable;
             // A node that others have closed does not stand in its own way.
-            let foreign = tally.foreign.saturating_sub(u32::from(it.contribution.counts_as_foreign()));
+            let others = it.contribution.counts_as_foreign().then(|| tally.foreign.without(&it.node.name));
+            let foreign = others.as_ref().unwrap_or(&tally.foreign);
             if let Some(spent) = inputs.usage.spent(it.component, it.node.name.as_str(), foreign, mends, max, inputs.now) {
                 return Answer::Holds(vec![spent]);
             }

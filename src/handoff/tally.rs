@@ -11,6 +11,7 @@ use super::{
     cordon::{self, Cordon},
     ending,
     facts::Facts,
+    named::FirstOf,
     verdict::{BlockerKind, Verdict},
 };
 use crate::{
@@ -61,7 +62,6 @@ pub struct Returning {
 pub struct Anomaly {
     /// The blocker's word.
     pub kind: Str,
-    pub node: NodeName,
     /// With the way out.
     pub message: Str,
 }
@@ -87,7 +87,7 @@ pub struct Contribution {
     /// What is wrong there that neither a handoff nor the component's owner puts right by itself.
     pub anomaly: Option<Anomaly>,
     /// It is out of service for a handoff, or has lost what it was handed over to.
-    pub under_way: Option<(NodeName, UnderWay)>,
+    pub under_way: Option<UnderWay>,
     /// Its cordon is ours.
     pub closed: bool,
     /// A silent upgrade has taken mounts from its pods, and nobody hands it over.
@@ -98,8 +98,8 @@ pub struct Contribution {
     pub ordered_by_label: bool,
     /// Pods on it whose mounts died with the nodeplugin's process.
     pub stale: Vec<ObjectKey>,
-    /// Cordoned by others, or not Ready.
-    pub foreign: bool,
+    /// Cordoned by others, or not Ready: which of it.
+    pub foreign: Option<&'static str>,
     /// When its last handoff ended, unless that was of a label or an install.
     pub ended: Option<Timestamp>,
 }
@@ -121,7 +121,7 @@ impl Contribution {
 
     /// Out of service because of others. A node under way is counted by its slot, and one that we closed by our cordon.
     pub fn counts_as_foreign(&self) -> bool {
-        self.selected && self.foreign && !self.closed && !self.is_lost() && self.standing != Standing::Running
+        self.selected && self.foreign.is_some() && !self.closed && !self.is_lost() && self.standing != Standing::Running
     }
 }
 
@@ -177,13 +177,13 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
         target: f.target(),
         blocked: is_blocked(verdict),
         under_way: under_way(f, verdict, standing, cordon == Cordon::Ours, lost),
-        anomaly: anomaly(f, verdict, standing),
+        anomaly: anomaly(verdict, standing),
         closed: cordon == Cordon::Ours,
         unplanned,
         disturbed,
         ordered_by_label: follows_label(verdict),
         stale: stale(f),
-        foreign: matches!(cordon, Cordon::Foreign { .. }) || f.record().is_some_and(|record| !record.ready.is_true()),
+        foreign: foreign(f, cordon),
         ended: match (phase, by) {
             (_, BY_LABEL | BY_INSTALL) => None,
             (Some(Phase::Done | Phase::Failed | Phase::Aborted), _) if f.run().is_some() => Some(f.phase_since()),
@@ -192,8 +192,23 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
     }
 }
 
+/// What has taken the component from a node that nobody hands over.
+pub fn lost(f: &Facts<'_>) -> Option<&'static str> {
+    super::kmm_module::disturbance(f).or(super::csi_node_plugin::is_unplanned(f).then_some(UNPLANNED))
+}
+
+fn foreign(f: &Facts<'_>, cordon: Cordon) -> Option<&'static str> {
+    let silent = f.record().is_some_and(|record| !record.ready.is_true());
+    match (matches!(cordon, Cordon::Foreign { .. }), silent) {
+        (false, false) => None,
+        (true, false) => Some("cordoned by others"),
+        (false, true) => Some("not Ready"),
+        (true, true) => Some("cordoned by others, not Ready"),
+    }
+}
+
 /// What makes no sense wherever it is found; and on a node that nobody works on, what its component will not put right there by itself.
-fn anomaly(f: &Facts<'_>, verdict: &Verdict, standing: Standing) -> Option<Anomaly> {
+fn anomaly(verdict: &Verdict, standing: Standing) -> Option<Anomaly> {
     use BlockerKind::{
         Anomaly as Odd, KmmImage, KmmStuck, KmmTaint, KmmTrouble, KmmVersion, LabelGarbage, StaleMount, UnknownVersion,
         UnplannedUpgrade,
@@ -205,7 +220,7 @@ fn anomaly(f: &Facts<'_>, verdict: &Verdict, standing: Standing) -> Option<Anoma
         _ => false,
     };
     let it = wait.blockers.iter().find(|it| is_one(it.kind))?;
-    Some(Anomaly { kind: it.kind.word().into(), node: f.node.name.clone(), message: it.message.as_str().into() })
+    Some(Anomaly { kind: it.kind.word().into(), message: it.message.as_str().into() })
 }
 
 /// Its next action writes down that it is queued.
@@ -298,44 +313,13 @@ pub struct Tally {
     pub anomalies: BTreeMap<Str, FirstOf<Str>>,
     pub under_way: FirstOf<UnderWay>,
     pub occupied: u32,
-    pub foreign: u32,
+    pub foreign: FirstOf<&'static str>,
     /// Nodes by the version that they run, ready.
     pub versions: BTreeMap<Version, u32>,
     pub last_end: Option<Timestamp>,
     /// Nodes on which KMM is losing the module, or has lost it, by the problem's name.
     pub disturbed: BTreeMap<&'static str, u32>,
     pub stale: Stale,
-}
-
-/// Nodes of a kind, and what is said of the first of them by name.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FirstOf<T> {
-    pub nodes: u32,
-    pub first: BTreeMap<NodeName, T>,
-}
-
-impl<T> Default for FirstOf<T> {
-    fn default() -> Self {
-        Self { nodes: 0, first: BTreeMap::new() }
-    }
-}
-
-impl<T: Clone> FirstOf<T> {
-    /// So many are named.
-    pub const NAMED: usize = 5;
-
-    fn merge<'a>(&mut self, nodes: u32, first: impl IntoIterator<Item = (&'a NodeName, &'a T)>)
-    where
-        T: 'a,
-    {
-        self.nodes += nodes;
-        for (node, told) in first {
-            self.first.insert(node.clone(), told.clone());
-        }
-        while self.first.len() > Self::NAMED {
-            self.first.pop_last();
-        }
-    }
 }
 
 /// How a node stands that is out of service for a handoff, or has lost what it was handed over to.
@@ -365,13 +349,7 @@ impl UnderWay {
     }
 }
 
-fn under_way(
-    f: &Facts<'_>,
-    verdict: &Verdict,
-    standing: Standing,
-    closed: bool,
-    lost: Option<&'static str>,
-) -> Option<(NodeName, UnderWay)> {
+fn under_way(f: &Facts<'_>, verdict: &Verdict, standing: Standing, closed: bool, lost: Option<&'static str>) -> Option<UnderWay> {
     let target = f.target();
     let was_there = || lost.is_some() && target.is_some() && target == f.component.aim() && standing == Standing::Idle;
     if !(closed || f.holds_slot() || matches!(standing, Standing::Running | Standing::Failed) || was_there()) {
@@ -379,7 +357,7 @@ fn under_way(
     }
     // What one in the queue waits for is the queue's answer, and not what that rests on.
     let blocked_by = blocking(verdict).filter(|_| standing == Standing::Running);
-    Some((f.node.name.clone(), UnderWay { standing, target, blocked_by, lost }))
+    Some(UnderWay { standing, target, blocked_by, lost })
 }
 
 /// Pods whose mounts died with the nodeplugin's process.
@@ -411,10 +389,10 @@ fn stale(f: &Facts<'_>) -> Vec<ObjectKey> {
 }
 
 impl Tally {
-    pub fn add(&mut self, it: &Contribution) {
-        if it.selected {
-            self.total += 1;
-            self.foreign += u32::from(it.counts_as_foreign());
+    pub fn add(&mut self, node: &NodeName, it: &Contribution) {
+        self.total += u32::from(it.selected);
+        if let Some(why) = it.foreign.as_ref().filter(|_| it.counts_as_foreign()) {
+            self.foreign.merge(1, [(node, why)]);
         }
         if let Some(version) = &it.runs {
             self.runs(version, 1);
@@ -431,9 +409,9 @@ impl Tally {
         }
         self.blocked += u32::from(it.blocked);
         if let Some(it) = &it.anomaly {
-            self.anomalies.entry(it.kind.clone()).or_default().merge(1, [(&it.node, &it.message)]);
+            self.anomalies.entry(it.kind.clone()).or_default().merge(1, [(node, &it.message)]);
         }
-        if let Some((node, it)) = &it.under_way {
+        if let Some(it) = &it.under_way {
             self.under_way.merge(1, [(node, it)]);
         }
         self.occupied += u32::from(it.occupied);
@@ -458,7 +436,7 @@ impl Tally {
         }
         self.under_way.merge(other.under_way.nodes, &other.under_way.first);
         self.occupied += other.occupied;
-        self.foreign += other.foreign;
+        self.foreign.merge(other.foreign.nodes, &other.foreign.first);
         for (version, count) in &other.versions {
             self.runs(version, *count);
         }
@@ -471,15 +449,9 @@ impl Tally {
 
     /// Which nodes, this one left out, would run the version and do not yet, and why: the first of them by name.
     pub fn under_way_to(&self, target: &Version, without: Option<&NodeName>) -> String {
-        let others = || self.under_way.first.iter().filter(|(node, _)| Some(*node) != without);
-        let own = u32::from(others().count() < self.under_way.first.len());
-        let mut told: Vec<String> = others().map(|(node, it)| format!("{node} {}", it.why(target))).collect();
-        let named = u32::try_from(told.len()).unwrap_or(u32::MAX);
-        let more = self.under_way.nodes.saturating_sub(own).saturating_sub(named);
-        if more > 0 {
-            told.push(format!("{more} more"));
-        }
-        told.join("; ")
+        let own = without.filter(|node| self.under_way.first.contains_key(*node));
+        let others = own.map(|node| self.under_way.without(node));
+        others.as_ref().unwrap_or(&self.under_way).named(|node, it| format!("{node} {}", it.why(target)), "; ")
     }
 
     fn runs(&mut self, version: &Version, nodes: u32) {

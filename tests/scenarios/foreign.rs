@@ -24,7 +24,10 @@ fn a_cordon_of_others_spends_the_budget_only_if_the_component_counts_it() {
                 "gpu",
                 &ours,
                 BlockerKind::BudgetSpent,
-                &["maxUnavailable is 1: of its nodes 1 are not Ready or cordoned by others"],
+                &[
+                    "maxUnavailable is 1: of its nodes 1 are not Ready or cordoned by others",
+                    &format!("({foreign}: cordoned by others)"),
+                ],
             )
             .await;
         assert_eq!(spent.object.to_string(), "NodeComponent gpu-system/gpu");
@@ -55,7 +58,9 @@ fn a_node_that_is_not_ready_counts_too_and_frees_the_budget_when_it_is_back() {
         let engine = stage.engine();
         stage.release().await;
         stage.ask(std::slice::from_ref(&ours)).await;
-        stage.waits(&engine, "gpu", &ours, BlockerKind::BudgetSpent, &["1 are not Ready"]).await;
+        stage
+            .waits(&engine, "gpu", &ours, BlockerKind::BudgetSpent, &["1 are not Ready", &format!("({silent}: not Ready)")])
+            .await;
         stage.pass(300).await;
         assert!(stage.runs(&ours, "1.0"));
         stage.world.kubelets.revive(&silent);

@@ -207,7 +207,7 @@ fn conditions_of_a_component_say_what_is_so() {
         ["Ready", "Anomaly"].map(is)
     };
     let tally = |total: u32, current: u32, odd: u32| {
-        let one = crate::handoff::tally::FirstOf { nodes: 1, first: [("n1".into(), "no JSON".into())].into() };
+        let one = crate::handoff::named::FirstOf { nodes: 1, first: [("n1".into(), "no JSON".into())].into() };
         let anomalies = (0..odd).map(|_| ("LabelGarbage".into(), one.clone())).collect();
         crate::handoff::tally::Tally { total, current, anomalies, ..Default::default() }
     };

@@ -112,7 +112,7 @@ fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contri
         under_way: None,
         anomaly: None,
         closed: false,
-        foreign: false,
+        foreign: None,
         ended: None,
     };
     change(&mut it);
@@ -122,12 +122,12 @@ fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contri
 #[test]
 fn sums_count_each_thing_once() {
     let mut tally = Tally::default();
-    let odd = Anomaly { kind: "LabelGarbage".into(), node: "n1".into(), message: "it makes no sense".into() };
-    let queued = Standing::Queued { position: None };
+    let odd = Anomaly { kind: "LabelGarbage".into(), message: "it makes no sense".into() };
+    let (queued, others) = (Standing::Queued { position: None }, Some("not Ready"));
     for it in [
         counted(queued, |it| it.blocked = true),
-        counted(queued, |it| it.foreign = true),
-        counted(Standing::Running, |it| (it.closed, it.foreign) = (true, true)),
+        counted(queued, |it| it.foreign = others),
+        counted(Standing::Running, |it| (it.closed, it.foreign) = (true, others)),
         counted(Standing::Running, |it| it.anomaly = Some(odd.clone())),
         counted(Standing::Failed, |_| {}),
         counted(Standing::Failed, |it| it.kind = Kind::Label),
@@ -135,13 +135,13 @@ fn sums_count_each_thing_once() {
         counted(Standing::Idle, |it| (it.current, it.occupied, it.runs, it.ended) = (true, true, Some("2".into()), Some(at(3)))),
         counted(Standing::Idle, |it| it.selected = false),
         // Lost and closed by others: counted as lost, and once.
-        counted(Standing::Idle, |it| (it.unplanned, it.foreign) = (true, true)),
+        counted(Standing::Idle, |it| (it.unplanned, it.foreign) = (true, others)),
     ] {
-        tally.add(&it);
+        tally.add(&"n1".into(), &it);
     }
     let counts = (tally.total, tally.current, tally.queued, tally.running, tally.blocked, tally.failed, tally.failures);
     assert_eq!(counts, (9, 2, 2, 2, 1, 2, 1));
-    assert_eq!((tally.anomalies["LabelGarbage"].nodes, tally.occupied, tally.foreign, tally.versions["2"]), (1, 2, 1, 2));
+    assert_eq!((tally.anomalies["LabelGarbage"].nodes, tally.occupied, tally.foreign.nodes, tally.versions["2"]), (1, 2, 1, 2));
     assert_eq!(tally.last_end, Some(at(5)));
 }
 
