@@ -203,7 +203,10 @@ impl<'a> Facts<'a> {
 
     /// What of the component is proven to be on the node. A label is no proof of KMM's: its record of this boot is.
     pub fn runs(&self) -> Runs<'a> {
-        let Some(kmm) = &self.occupancy.kmm else { return self.version().map_or(Runs::Nothing, |it| Runs::Proven(it.as_str())) };
+        let Some(kmm) = &self.occupancy.kmm else {
+            let nothing = if self.component.is_none() && !self.was_own() { Runs::Unknown } else { Runs::Nothing };
+            return self.version().map_or(nothing, |it| Runs::Proven(it.as_str()));
+        };
         if let Some(loaded) = kmm.here.as_ref().and_then(|here| here.loaded.as_deref()) {
             return Runs::Proven(loaded);
         }
@@ -215,6 +218,22 @@ impl<'a> Facts<'a> {
             || kmm.recorded.as_ref().is_some_and(|entry| of_this_boot(&entry.boot_id))
             || own.is_some_and(|own| own.stopped_boot.as_ref().is_none_or(of_this_boot));
         if maybe { Runs::Unknown } else { Runs::Nothing }
+    }
+
+    /// Its handoff ran by versioned DaemonSets, whose labels and record say what is on the node also when the component is gone. What a
+    /// Module of KMM or a nodeplugin has there, its component would have to say.
+    fn was_own(&self) -> bool {
+        let run = self.status().and_then(|status| status.run.as_ref());
+        run.is_some_and(|run| run.kmm_config.is_none() && run.policy.csi_node_plugin.is_none())
+    }
+
+    /// What it runs or may still run, for a cell.
+    pub fn shown(&self) -> &'a str {
+        match (self.version(), self.runs()) {
+            (Some(version), _) => version.as_str(),
+            (None, Runs::Unknown) => "unknown",
+            (None, _) => "-",
+        }
     }
 
     /// Where the node is going: the handoff's target, else the aim if the node does not run it.
@@ -272,7 +291,10 @@ impl<'a> Facts<'a> {
     pub fn word(&self) -> &'static str {
         match (self.standing(), self.phase()) {
             (Standing::Current, _) => "current",
-            (Standing::Behind, _) if self.version().is_none() => "no version",
+            (Standing::Behind, _) if self.version().is_none() => match self.runs() {
+                Runs::Unknown => "unknown",
+                _ => "no version",
+            },
             (Standing::Behind, _) => "behind",
             (_, Some(phase)) => phase.as_str(),
             (_, None) => "",

@@ -73,6 +73,7 @@ impl NodeFacts {
             };
             facts.read()
         });
+        let recorded = nmc.and_then(|nmc| nmc.recorded(&view.key));
         let labels = said(node, view, key, own);
         let blocks = component.blocks(&labels);
         let resources = blocks.iter().flat_map(|block| &block.resources);
@@ -97,8 +98,11 @@ impl NodeFacts {
             kmm: Some(Box::new(KmmOccupancy {
                 here,
                 wanted: nmc.and_then(|nmc| nmc.wanted(&view.key)).cloned(),
-                recorded: nmc.and_then(|nmc| nmc.recorded(&view.key)).cloned(),
-                version: nmc.and_then(|nmc| nmc.recorded(&view.key)?.version.clone()).map(Version::from),
+                recorded: recorded.cloned(),
+                version: recorded
+                    .filter(|entry| node.is_some_and(|node| node.boot_id == entry.boot_id))
+                    .and_then(|entry| entry.version.clone())
+                    .map(Version::from),
                 config: nmc.map(|nmc| nmc.meta.uid.clone()),
                 workers,
                 image_exists: image.as_ref().zip(view.images.as_ref()).map(|(image, images)| images.exists(image)),

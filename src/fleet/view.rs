@@ -294,7 +294,7 @@ pub struct KmmOccupancy {
     /// Its entry in the spec of the node's NodeModulesConfig, and in the status.
     pub wanted: Option<Entry>,
     pub recorded: Option<Entry>,
-    /// The version in the status: what may be in the kernel.
+    /// The version in the status, if it is of this boot: what may be in the kernel.
     pub version: Option<Version>,
     /// UID of the NodeModulesConfig: another one has forgotten what the one before had recorded.
     pub config: Option<Uid>,

@@ -536,9 +536,15 @@ impl View<'_> {
         });
         let waits = waits.unwrap_or_default();
         let base = match state {
-            State::Absent => "not wanted here, and not loaded".to_owned(),
+            State::Absent if self.rebooted() => {
+                format!(
+                    "not wanted here; {} was loaded in an earlier boot, and in this one KMM has recorded nothing",
+                    version(self.recorded)
+                )
+            }
+            State::Absent => "not wanted here, and KMM has nothing recorded as loaded".to_owned(),
             State::Loaded => format!("{} is loaded", version(self.recorded)),
-            State::Stopping if self.recorded.is_some() => {
+            State::Stopping if self.recorded.is_some() && !self.rebooted() => {
                 format!("{} is loaded and about to be unloaded{waits}", version(self.recorded))
             }
             State::Stopping => format!("nothing is loaded; KMM takes its labels away{waits}"),
@@ -560,7 +566,8 @@ impl View<'_> {
             State::Waiting => format!("{wanted} is wanted and not loaded"),
             State::Stuck => "KMM does not go on by itself".to_owned(),
             State::Unknown if self.silent() => {
-                format!("the node is silent; {} was loaded when it last spoke", version_or(self.recorded))
+                let when = if self.rebooted() { "in an earlier boot" } else { "when it last spoke" };
+                format!("the node is silent; {} was loaded {when}", version_or(self.recorded))
             }
             State::Unknown => "not known".to_owned(),
         };

@@ -97,8 +97,13 @@ pub fn sentence(facts: &Facts<'_>) -> String {
         None => match (facts.version(), facts.target()) {
             (Some(version), Some(target)) => format!("runs {version}; the aim is {target}"),
             (Some(version), None) => format!("runs {version}"),
-            (None, Some(target)) => format!("runs no version; the aim is {target}"),
-            (None, None) => "runs no version".to_owned(),
+            (None, target) => {
+                let runs = match facts.runs() {
+                    Runs::Unknown => "what it runs is not known",
+                    _ => "runs no version",
+                };
+                target.map_or_else(|| runs.to_owned(), |target| format!("{runs}; the aim is {target}"))
+            }
         },
     }
 }
@@ -169,8 +174,10 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
     let versions = match (facts.from(), facts.target()) {
         (Some(from), Some(to)) if from != to => format!("{from} {} {to}", model.glyphs.arrow),
         (Some(version), _) => version.to_owned(),
-        (None, Some(to)) => format!("no version {} {to}", model.glyphs.arrow),
-        (None, None) => "no version".to_owned(),
+        (None, to) => {
+            let from = if facts.runs() == Runs::Unknown { "unknown" } else { "no version" };
+            to.map_or_else(|| from.to_owned(), |to| format!("{from} {} {to}", model.glyphs.arrow))
+        }
     };
     page.pair("version", Role::Text, &versions);
     let recorded = facts.recorded();

@@ -406,7 +406,7 @@ fn row(model: &Model, facts: &Facts<'_>, pen: &mut Pen<'_>, columns: &[Placed<Co
                 pen.name(x, width, facts.node.name.as_str(), style(role));
             }
             Col::Version => {
-                pen.text(x, width, facts.version().map_or("-", |version| version.as_str()), style(Role::Text));
+                pen.text(x, width, facts.shown(), style(Role::Text));
             }
             Col::Target => {
                 pen.text(x, width, facts.target().unwrap_or_default(), style(Role::Text));

@@ -181,6 +181,35 @@ fn status_shows_what_is_proven_to_run_and_no_label() {
     assert_eq!(shown(bare(node("n1").renewed(at(0)).stopped(KEY, "1.0", "boot-0"))), is("-", None, false));
 }
 
+/// A record of another boot says nothing of this one, and what a component has on a node only the component could say.
+#[test]
+fn what_nobody_can_know_is_not_shown_as_a_fact() {
+    let told = |mut fleet: FleetBuilder| {
+        let picture = picture(&mut fleet);
+        let component = key(KEY);
+        let facts = crate::console::facts::Facts::of(&picture, &component, &"n1".into()).unwrap();
+        (
+            facts.shown().to_owned(),
+            facts.word(),
+            facts.from().map(str::to_owned),
+            shown::report(&picture, None).nodes[0].version_unknown,
+        )
+    };
+    let ended = || in_phase(Phase::Done);
+    assert_eq!(told(story().with(ended())), ("1.0".to_owned(), "behind", Some("1.0".to_owned()), false));
+    let another_boot = story().with(ended()).with(config(Some("1.0"), Some(("1.0", "boot-0"))));
+    assert_eq!(told(another_boot), ("-".to_owned(), "no version", None, false));
+    let mut gone = story().with(ended());
+    gone.gone(Kind::Component, key(KEY));
+    assert_eq!(told(gone), ("unknown".to_owned(), "unknown", None, true));
+    let mut never = fleet().with(at_version("1.0")).with(handoff(KEY, "n1").to("2.0"));
+    assert!(shown::report(&picture(&mut never), None).nodes[0].version_unknown);
+    // Where it was ours, the node's labels and record say that there is nothing.
+    let own = Run { kmm_config: None, ..run(Some("2")) };
+    let mut own = fleet().with(node("n1")).with(in_phase(Phase::Done).status(|status| status.run = Some(own)));
+    assert!(!shown::report(&picture(&mut own), None).nodes[0].version_unknown);
+}
+
 #[test]
 fn claimants_after_a_handoff_by_label_are_those_of_the_next_handoff() {
     let outlook = |phase: Phase| {
