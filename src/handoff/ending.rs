@@ -10,6 +10,7 @@ use super::{
     facts::Facts,
     in_use,
     interlock::{self, Effect, Order, Rule, Step},
+    kmm_module,
     patch::{NodeEdit, loaded_text, whole_seconds},
     start,
     transition::Transition,
@@ -99,12 +100,14 @@ pub(super) fn aborted_by_uncordon(f: &Facts<'_>) -> Verdict {
     Transition::new(f).reason(UNCORDONED, &message).end(Phase::Aborted).put(Evidence::Fresh, message)
 }
 
-fn not_touched(f: &Facts<'_>) -> &'static str {
-    match f.kind() {
-        ComponentKind::KernelModule | ComponentKind::KmmModule => "the module was not touched",
+fn not_touched(f: &Facts<'_>) -> String {
+    let said = match f.kind() {
+        ComponentKind::KmmModule => return kmm_module::fate(f),
+        ComponentKind::KernelModule => "the module was not touched",
         ComponentKind::CsiNodePlugin if f.phase() < Phase::ReplacingPod => "the plugin pod was not touched",
         ComponentKind::CsiNodePlugin => "the node is opened when its plugin pod is in order",
-    }
+    };
+    said.to_owned()
 }
 
 /// A person wants to stop, and that has not been turned into a way back yet.

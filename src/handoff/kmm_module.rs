@@ -46,7 +46,7 @@ pub use asked::{automatic, label_order};
 pub use kernel::is_there;
 pub(super) use planned::{phases, writes};
 pub use seen::KmmSeen;
-pub(super) use speaks_against::{at_rest, disturbance, refusals, runs_target, swap_needed, warnings};
+pub(super) use speaks_against::{at_rest, disturbance, fate, refusals, runs_target, swap_needed, warnings};
 pub(super) use stranded::{is_out_already, is_stranded, left_over};
 pub(super) use waits::{cure, plugin_not_ready};
 

@@ -197,3 +197,17 @@ pub(in crate::handoff) fn runs_target(f: &Facts<'_>, k: Followed<'_>) -> bool {
         && f.occupancy.labels.mark.is_none()
         && matches!(cordon::state(f), Cordon::Open | Cordon::Foreign { stale: false })
 }
+
+/// What has become of the module when a handoff stops that has not moved its label: KMM may have been at it all the same.
+pub(in crate::handoff) fn fate(f: &Facts<'_>) -> String {
+    let Some(k) = f.kmm() else { return format!("what KMM has loaded on {} cannot be seen", f.node.name) };
+    let from = f.run().and_then(|run| run.from.as_deref());
+    match k.module.state {
+        State::Loaded if k.module.loaded.as_deref() == from => "the module was not touched".to_owned(),
+        State::Absent if from.is_none() => "the module was not touched".to_owned(),
+        _ => {
+            let had = from.map(|from| format!(", which had {from} when it began")).unwrap_or_default();
+            format!("lockkeeper did not touch the module, but KMM did{had}: {}", k.module.sentence)
+        }
+    }
+}

@@ -211,6 +211,20 @@ fn what_nobody_can_know_is_not_shown_as_a_fact() {
 }
 
 #[test]
+fn an_end_before_anything_was_done_says_what_has_become_of_the_module() {
+    let asked = |phase| in_phase(phase).spec(|spec| spec.action = HandoffAction::Abort);
+    let ended = |fleet: FleetBuilder| enters(fleet, Phase::Aborted).reason.unwrap().message;
+    let stopped = ended(running(Phase::Draining).with(asked(Phase::Draining)));
+    assert!(stopped.ends_with("the module was not touched"), "{stopped}");
+    let unloading = running(Phase::Draining).with(asked(Phase::Draining)).with(config(None, Some(("1.0", "boot-1"))));
+    let said = ended(unloading);
+    assert!(said.ends_with("but KMM did, which had 1.0 when it began: 1.0 is being unloaded"), "{said}");
+    let unloaded = running(Phase::Draining).with(asked(Phase::Draining)).with(config(None, None));
+    let said = ended(unloaded);
+    assert!(said.contains("lockkeeper did not touch the module, but KMM did") && !said.contains("was not touched"), "{said}");
+}
+
+#[test]
 fn claimants_after_a_handoff_by_label_are_those_of_the_next_handoff() {
     let outlook = |phase: Phase| {
         let by_label = handoff(KEY, "n1").to("2.0").spec(|spec| spec.requested_by = crate::api::handoff::BY_LABEL.into());
