@@ -42,48 +42,116 @@ use Phase::{
     RestartingUsers, StartingPlugin, StoppingPlugin, Uncordoning, Unloading, Verifying,
 };
 
+// Rows that kinds share, whole or but for some of their words.
+
+const QUEUED: PhaseInfo = PhaseInfo {
+    phase: Queued,
+    deadline: None,
+    does: "waits for its turn; nothing is written to the node",
+    next: "a slot of the budget, then Preflight",
+    module: Untouched,
+    follows: &[Preflight, Done, Held, Aborted],
+};
+const PREFLIGHT: PhaseInfo = PhaseInfo {
+    phase: Preflight,
+    deadline: minutes(5),
+    does: "refuses with all reasons at once, or goes on; nothing is written to the node",
+    next: "the node is cordoned if its policy asks for it",
+    module: Untouched,
+    follows: &[Cordoning, Draining, StoppingPlugin, Loading, Queued, Held, Aborted, Failed],
+};
+const CORDONING: PhaseInfo = PhaseInfo {
+    phase: Cordoning,
+    deadline: minutes(5),
+    does: "closes the node to new pods and reads it back; somebody else's cordon is left as it is",
+    next: "pods that claim the device are evicted",
+    module: Untouched,
+    follows: &[Draining, Held, Aborted, Failed],
+};
+const DRAINING: PhaseInfo = PhaseInfo {
+    phase: Draining,
+    deadline: minutes(15),
+    does: "evicts the pods that claim the device, within their PodDisruptionBudgets, and waits until a fresh list is empty twice",
+    next: "the device plugin is stopped",
+    module: Untouched,
+    follows: &[StoppingPlugin, Detaching, Cordoning, Held, Aborted, Failed],
+};
+const DETACHING: PhaseInfo = PhaseInfo {
+    phase: Detaching,
+    deadline: minutes(10),
+    does: "waits until no ResourceClaim of the driver is reserved for a pod of the node",
+    next: "the device plugin is stopped",
+    module: Untouched,
+    follows: &[StoppingPlugin, Held, Aborted, Failed],
+};
+const HELD: PhaseInfo = PhaseInfo {
+    phase: Held,
+    deadline: None,
+    does: "waits for a person: held, paused, out of service, or aborted after the unload",
+    next: "a person's choice: continue, roll back, abort or leave",
+    module: MayBeOut,
+    follows: &[
+        Cordoning,
+        Draining,
+        Detaching,
+        StoppingPlugin,
+        Unloading,
+        Loading,
+        StartingPlugin,
+        Verifying,
+        Uncordoning,
+        Queued,
+        Aborted,
+    ],
+};
+const VERIFYING: PhaseInfo = PhaseInfo {
+    phase: Verifying,
+    deadline: minutes(10),
+    does: "waits until allocatable is back to what it was, sets the ready label, and watches that it stays so",
+    next: "the node is opened if lockkeeper closed it",
+    module: New,
+    follows: &[Uncordoning, Held, Failed],
+};
+const UNCORDONING: PhaseInfo = PhaseInfo {
+    phase: Uncordoning,
+    deadline: minutes(5),
+    does: "opens the node if the cordon is lockkeeper's, reads it back, and frees the slot",
+    next: "Done",
+    module: New,
+    follows: &[Done, Aborted, Held, Failed],
+};
+const DONE: PhaseInfo = PhaseInfo {
+    phase: Done,
+    deadline: None,
+    does: "the node runs what was asked for",
+    next: "nothing, until another version is asked for",
+    module: Settled,
+    follows: &[Queued],
+};
+const FAILED: PhaseInfo = PhaseInfo {
+    phase: Failed,
+    deadline: None,
+    does: "stopped with a reason; the node is open if its component works, else closed and named",
+    next: "a person's choice: retry (attempt + 1), roll back (version, attempt + 1), or leave",
+    module: Settled,
+    follows: &[Queued],
+};
+const ABORTED: PhaseInfo = PhaseInfo {
+    phase: Aborted,
+    deadline: None,
+    does: "stopped by a person; the node is open if its component works, else closed and named",
+    next: "nothing, until it is tried again",
+    module: Settled,
+    follows: &[Queued],
+};
+
 /// `kernelModule.daemonSets`.
 pub const KERNEL_MODULE: &[PhaseInfo] = &[
-    PhaseInfo {
-        phase: Queued,
-        deadline: None,
-        does: "waits for its turn; nothing is written to the node",
-        next: "a slot of the budget, then Preflight",
-        module: Untouched,
-        follows: &[Preflight, Done, Held, Aborted],
-    },
-    PhaseInfo {
-        phase: Preflight,
-        deadline: minutes(5),
-        does: "refuses with all reasons at once, or goes on; nothing is written to the node",
-        next: "the node is cordoned if its policy asks for it",
-        module: Untouched,
-        follows: &[Cordoning, Draining, StoppingPlugin, Loading, Queued, Held, Aborted, Failed],
-    },
-    PhaseInfo {
-        phase: Cordoning,
-        deadline: minutes(5),
-        does: "closes the node to new pods and reads it back; somebody else's cordon is left as it is",
-        next: "pods that claim the device are evicted",
-        module: Untouched,
-        follows: &[Draining, Held, Aborted, Failed],
-    },
-    PhaseInfo {
-        phase: Draining,
-        deadline: minutes(15),
-        does: "evicts the pods that claim the device, within their PodDisruptionBudgets, and waits until a fresh list is empty twice",
-        next: "the device plugin is stopped",
-        module: Untouched,
-        follows: &[StoppingPlugin, Detaching, Cordoning, Held, Aborted, Failed],
-    },
-    PhaseInfo {
-        phase: Detaching,
-        deadline: minutes(10),
-        does: "waits until no ResourceClaim of the driver is reserved for a pod of the node",
-        next: "the device plugin is stopped",
-        module: Untouched,
-        follows: &[StoppingPlugin, Held, Aborted, Failed],
-    },
+    QUEUED,
+    PREFLIGHT,
+    CORDONING,
+    DRAINING,
+    DETACHING,
     PhaseInfo {
         phase: StoppingPlugin,
         deadline: minutes(10),
@@ -108,26 +176,7 @@ pub const KERNEL_MODULE: &[PhaseInfo] = &[
         module: MayBeOut,
         follows: &[Loading, Uncordoning, Held, Failed],
     },
-    PhaseInfo {
-        phase: Held,
-        deadline: None,
-        does: "waits for a person: held, paused, out of service, or aborted after the unload",
-        next: "a person's choice: continue, roll back, abort or leave",
-        module: MayBeOut,
-        follows: &[
-            Cordoning,
-            Draining,
-            Detaching,
-            StoppingPlugin,
-            Unloading,
-            Loading,
-            StartingPlugin,
-            Verifying,
-            Uncordoning,
-            Queued,
-            Aborted,
-        ],
-    },
+    HELD,
     PhaseInfo {
         phase: Loading,
         deadline: minutes(10),
@@ -144,90 +193,20 @@ pub const KERNEL_MODULE: &[PhaseInfo] = &[
         module: New,
         follows: &[Verifying, Held, Failed],
     },
-    PhaseInfo {
-        phase: Verifying,
-        deadline: minutes(10),
-        does: "waits until allocatable is back to what it was, sets the ready label, and watches that it stays so",
-        next: "the node is opened if lockkeeper closed it",
-        module: New,
-        follows: &[Uncordoning, Held, Failed],
-    },
-    PhaseInfo {
-        phase: Uncordoning,
-        deadline: minutes(5),
-        does: "opens the node if the cordon is lockkeeper's, reads it back, and frees the slot",
-        next: "Done",
-        module: New,
-        follows: &[Done, Aborted, Held, Failed],
-    },
-    PhaseInfo {
-        phase: Done,
-        deadline: None,
-        does: "the node runs what was asked for",
-        next: "nothing, until another version is asked for",
-        module: Settled,
-        follows: &[Queued],
-    },
-    PhaseInfo {
-        phase: Failed,
-        deadline: None,
-        does: "stopped with a reason; the node is open if its component works, else closed and named",
-        next: "a person's choice: retry (attempt + 1), roll back (version, attempt + 1), or leave",
-        module: Settled,
-        follows: &[Queued],
-    },
-    PhaseInfo {
-        phase: Aborted,
-        deadline: None,
-        does: "stopped by a person; the node is open if its component works, else closed and named",
-        next: "nothing, until it is tried again",
-        module: Settled,
-        follows: &[Queued],
-    },
+    VERIFYING,
+    UNCORDONING,
+    DONE,
+    FAILED,
+    ABORTED,
 ];
 
 /// `kernelModule.kmmModule`.
 pub const KMM_MODULE: &[PhaseInfo] = &[
-    PhaseInfo {
-        phase: Queued,
-        deadline: None,
-        does: "waits for its turn; nothing is written to the node",
-        next: "a slot of the budget, then Preflight",
-        module: Untouched,
-        follows: &[Preflight, Done, Held, Aborted],
-    },
-    PhaseInfo {
-        phase: Preflight,
-        deadline: minutes(5),
-        does: "refuses with all reasons at once, or goes on; nothing is written to the node",
-        next: "the node is cordoned if its policy asks for it",
-        module: Untouched,
-        follows: &[Cordoning, Draining, StoppingPlugin, Loading, Queued, Held, Aborted, Failed],
-    },
-    PhaseInfo {
-        phase: Cordoning,
-        deadline: minutes(5),
-        does: "closes the node to new pods and reads it back; somebody else's cordon is left as it is",
-        next: "pods that claim the device are evicted",
-        module: Untouched,
-        follows: &[Draining, Held, Aborted, Failed],
-    },
-    PhaseInfo {
-        phase: Draining,
-        deadline: minutes(15),
-        does: "evicts the pods that claim the device, within their PodDisruptionBudgets, and waits until a fresh list is empty twice",
-        next: "KMM's version label is taken off, or changed where nobody used the device",
-        module: Untouched,
-        follows: &[StoppingPlugin, Detaching, Cordoning, Held, Aborted, Failed],
-    },
-    PhaseInfo {
-        phase: Detaching,
-        deadline: minutes(10),
-        does: "waits until no ResourceClaim of the driver is reserved for a pod of the node",
-        next: "KMM's version label is taken off",
-        module: Untouched,
-        follows: &[StoppingPlugin, Held, Aborted, Failed],
-    },
+    QUEUED,
+    PREFLIGHT,
+    CORDONING,
+    PhaseInfo { next: "KMM's version label is taken off, or changed where nobody used the device", ..DRAINING },
+    PhaseInfo { next: "KMM's version label is taken off", ..DETACHING },
     PhaseInfo {
         phase: StoppingPlugin,
         deadline: minutes(10),
@@ -244,26 +223,7 @@ pub const KMM_MODULE: &[PhaseInfo] = &[
         module: MayBeOut,
         follows: &[Loading, Uncordoning, Held, Failed],
     },
-    PhaseInfo {
-        phase: Held,
-        deadline: None,
-        does: "waits for a person: held, paused, out of service, or aborted after the unload",
-        next: "a person's choice: continue, roll back, abort or leave",
-        module: MayBeOut,
-        follows: &[
-            Cordoning,
-            Draining,
-            Detaching,
-            StoppingPlugin,
-            Unloading,
-            Loading,
-            StartingPlugin,
-            Verifying,
-            Uncordoning,
-            Queued,
-            Aborted,
-        ],
-    },
+    HELD,
     PhaseInfo {
         phase: Loading,
         deadline: minutes(10),
@@ -281,57 +241,21 @@ pub const KMM_MODULE: &[PhaseInfo] = &[
         follows: &[Verifying, Held, Failed],
     },
     PhaseInfo {
-        phase: Verifying,
-        deadline: minutes(10),
         does: "waits until allocatable is back to what it was and KMM says .version.ready, and watches that it stays so",
-        next: "the node is opened if lockkeeper closed it",
-        module: New,
-        follows: &[Uncordoning, Held, Failed],
+        ..VERIFYING
     },
+    UNCORDONING,
+    DONE,
     PhaseInfo {
-        phase: Uncordoning,
-        deadline: minutes(5),
-        does: "opens the node if the cordon is lockkeeper's, reads it back, and frees the slot",
-        next: "Done",
-        module: New,
-        follows: &[Done, Aborted, Held, Failed],
-    },
-    PhaseInfo {
-        phase: Done,
-        deadline: None,
-        does: "the node runs what was asked for",
-        next: "nothing, until another version is asked for",
-        module: Settled,
-        follows: &[Queued],
-    },
-    PhaseInfo {
-        phase: Failed,
-        deadline: None,
-        does: "stopped with a reason; the node is open if its component works, else closed and named",
         next: "a person's choice: retry (attempt + 1), roll back (the Module edited back, then version and attempt + 1), or leave",
-        module: Settled,
-        follows: &[Queued],
+        ..FAILED
     },
-    PhaseInfo {
-        phase: Aborted,
-        deadline: None,
-        does: "stopped by a person; the node is open if its component works, else closed and named",
-        next: "nothing, until it is tried again",
-        module: Settled,
-        follows: &[Queued],
-    },
+    ABORTED,
 ];
 
 /// `csiNodePlugin`.
 pub const CSI_NODE_PLUGIN: &[PhaseInfo] = &[
-    PhaseInfo {
-        phase: Queued,
-        deadline: None,
-        does: "waits for its turn; nothing is written to the node",
-        next: "a slot of the budget, then Preflight",
-        module: Untouched,
-        follows: &[Preflight, Done, Held, Aborted],
-    },
+    QUEUED,
     PhaseInfo {
         phase: Preflight,
         deadline: minutes(5),
@@ -341,12 +265,9 @@ pub const CSI_NODE_PLUGIN: &[PhaseInfo] = &[
         follows: &[Cordoning, Draining, Queued, Held, Aborted, Failed],
     },
     PhaseInfo {
-        phase: Cordoning,
-        deadline: minutes(5),
-        does: "closes the node to new pods and reads it back; somebody else's cordon is left as it is",
         next: "pods whose mounts would die are evicted",
-        module: Untouched,
         follows: &[Draining, Preflight, Held, Aborted, Failed],
+        ..CORDONING
     },
     PhaseInfo {
         phase: Draining,
@@ -407,38 +328,18 @@ pub const CSI_NODE_PLUGIN: &[PhaseInfo] = &[
         module: New,
         follows: &[Uncordoning, Held, Aborted, Failed],
     },
+    PhaseInfo { follows: &[Done, Failed], ..UNCORDONING },
     PhaseInfo {
-        phase: Uncordoning,
-        deadline: minutes(5),
-        does: "opens the node if the cordon is lockkeeper's, reads it back, and frees the slot",
-        next: "Done",
-        module: New,
-        follows: &[Done, Failed],
-    },
-    PhaseInfo {
-        phase: Done,
-        deadline: None,
         does: "the node runs the revision that was asked for",
         next: "nothing, until another revision is asked for",
-        module: Settled,
-        follows: &[Queued],
+        ..DONE
     },
     PhaseInfo {
-        phase: Failed,
-        deadline: None,
         does: "stopped with a reason; the node is open if its plugin pod works, else closed and named",
         next: "a person's choice: retry (attempt + 1), roll back (kubectl rollout undo, then attempt + 1), or leave",
-        module: Settled,
-        follows: &[Queued],
+        ..FAILED
     },
-    PhaseInfo {
-        phase: Aborted,
-        deadline: None,
-        does: "stopped by a person or by another revision; the node is opened when its plugin pod works",
-        next: "nothing, until it is tried again",
-        module: Settled,
-        follows: &[Queued],
-    },
+    PhaseInfo { does: "stopped by a person or by another revision; the node is opened when its plugin pod works", ..ABORTED },
 ];
 
 /// The phases of a kind.
