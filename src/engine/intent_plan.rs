@@ -135,7 +135,7 @@ pub fn plan(fleet: &FleetView, intent: &Intent, by: &str) -> Result<Vec<Op>, Ref
         Intent::Withdraw { component, node } => {
             let (record, _) = handoff(fleet, component, node)?;
             match record.status.phase {
-                Phase::Queued => Ok(vec![Op::DeleteHandoff(reference(record))]),
+                Phase::Queued => Ok(vec![Op::DeleteHandoff(HandoffRef::of(record))]),
                 phase => {
                     let want = if phase.is_ended() {
                         "it has ended: there is nothing to take back"
@@ -178,12 +178,8 @@ pub fn handoff_key(component: &ComponentKey, node: &NodeName) -> ObjectKey {
     ObjectKey::new(component.namespace.clone(), format!("{}.{node}", component.name))
 }
 
-fn reference(record: &HandoffRecord) -> HandoffRef {
-    HandoffRef { key: record.key.clone(), uid: record.meta.uid.clone(), resource_version: record.meta.resource_version.clone() }
-}
-
 fn patch(record: &HandoffRecord, spec: NodeHandoffSpec) -> Op {
-    Op::PatchHandoffSpec { of: reference(record), spec: Box::new(spec) }
+    Op::PatchHandoffSpec { of: HandoffRef::of(record), spec: Box::new(spec) }
 }
 
 fn handoff<'a>(

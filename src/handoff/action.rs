@@ -1,8 +1,8 @@
 //! What the engine may do: one guarded action at a time, each with the precondition under which it is right.
 
 use crate::{
-    api::{ComponentKey, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Uid, Version, keys::Slot},
-    fleet::records::{PodRecord, Str},
+    api::{ComponentKey, NodeHandoffSpec, NodeHandoffStatus, NodeName, ObjectKey, Phase, Uid, Version, keys::Slot},
+    fleet::records::{HandoffRecord, PodRecord, Str},
 };
 
 /// One guarded write (evictions of one round count as one). `why` is a sentence for logs, Events and the console.
@@ -14,6 +14,11 @@ pub struct Action {
 }
 
 impl Action {
+    /// It only writes down of one in the queue what it waits for. Thousands may have to be told at once, and who runs goes first.
+    pub fn is_note(&self) -> bool {
+        matches!(&self.op, Op::PutHandoffStatus { status, .. } if status.phase == Phase::Queued)
+    }
+
     /// The second look came to the same: the same write to the same objects. What moves by itself meanwhile (resourceVersions, times,
     /// sentences) does not count; the later one is to be sent.
     pub fn is_same_as(&self, other: &Self) -> bool {
@@ -166,6 +171,13 @@ pub struct HandoffRef {
     pub key: ObjectKey,
     pub uid: Uid,
     pub resource_version: Str,
+}
+
+impl HandoffRef {
+    pub fn of(record: &HandoffRecord) -> Self {
+        let meta = &record.meta;
+        Self { key: record.key.clone(), uid: meta.uid.clone(), resource_version: meta.resource_version.clone() }
+    }
 }
 
 /// A pod as it was seen. Two of them are the same when they mean the same pod, in whatever state it was seen.

@@ -4,25 +4,21 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    action::{Action, Evidence, Op},
+    action::{Action, Evidence, HandoffRef, Op},
     ending,
     facts::Facts,
     interlock::Effect,
-    phases, start,
+    phases, start, tally,
     transition::{Transition, differs, recorded},
     verdict::{Blocker, BlockerKind, ObjectRef, Verdict, Wait},
 };
-use crate::api::{Phase, Version, duration::Duration, handoff::HandoffAction};
+use crate::{
+    api::{Phase, Version, duration::Duration, handoff::HandoffAction},
+    fleet::records::HandoffRecord,
+};
 
 /// A wait is written to the handoff's status once it has lasted this long: most are over before.
 const RECORD_AFTER: SignedDuration = SignedDuration::from_secs(20);
-
-/// What is not written down for every handoff: what holds back every node alike is the component's to say (thousands would have to be
-/// written), and what waits for a person's choice was written down when it became Held.
-const NOT_RECORDED: [BlockerKind; 7] = {
-    use BlockerKind::{AwaitingChoice, FailureBudgetSpent, HandoffHeld, NoLease, Paused, QueuedBehind, StaleView};
-    [QueuedBehind, Paused, FailureBudgetSpent, NoLease, StaleView, HandoffHeld, AwaitingChoice]
-};
 
 pub(super) fn act(action: Action) -> Verdict {
     Verdict::Act(Box::new(action))
@@ -132,33 +128,37 @@ pub(super) fn guard(f: &Facts<'_>, verdict: Verdict) -> Verdict {
             let message = format!("{why}; nothing is done on facts that may be old. Next is: {}", action.why);
             wait(f, vec![f.on_node(BlockerKind::StaleView, message)], None)
         }
-        (Verdict::Wait(waited), None) => record_wait(f, waited),
+        (Verdict::Wait(waited), None) => record_wait(f.handoff(), waited, f.phase_since(), f.now, || tally::lost(f).is_some()),
         (verdict, _) => verdict,
     }
 }
 
-fn record_wait(f: &Facts<'_>, mut waited: Wait) -> Verdict {
-    let Some(record) = f.handoff().filter(|record| record.spec.is_ok() && !record.status.phase.is_ended()) else {
+/// Whoever reads the API finds in the status what a handoff waits for: written when it is another thing than what is written there, and once
+/// the phase has lasted. `many`: as many others may wait for the same nodes, and are not written anew for each that comes or goes.
+pub(super) fn record_wait(
+    handoff: Option<&HandoffRecord>,
+    mut waited: Wait,
+    since: Timestamp,
+    now: Timestamp,
+    many: impl FnOnce() -> bool,
+) -> Verdict {
+    let Some(record) = handoff.filter(|record| record.spec.is_ok() && !record.status.phase.is_ended()) else {
         return Verdict::Wait(waited);
     };
-    let own_before = record.status.blockers.iter().any(|known| !BlockerKind::names_one_of(&NOT_RECORDED, &known.kind));
     let new = record.status.phase_since.is_none();
-    let shared = waited.blockers.iter().all(|blocker| NOT_RECORDED.contains(&blocker.kind));
-    if !new && (shared && !own_before || !differs(record, &waited.blockers)) {
+    if !new && !differs(record, &waited.blockers, many) {
         return Verdict::Wait(waited);
     }
-    let due = f.phase_since().checked_add(RECORD_AFTER).unwrap_or(Timestamp::MAX);
-    if !new && f.now < due {
+    let due = since.checked_add(RECORD_AFTER).unwrap_or(Timestamp::MAX);
+    if !new && now < due {
         waited.recheck = Some(waited.recheck.map_or(due, |other| other.min(due)));
         return Verdict::Wait(waited);
     }
+    let of = HandoffRef::of(record);
+    let mut status = record.status.clone();
+    status.phase_since.get_or_insert(now.to_string());
+    status.blockers = recorded(&waited.blockers);
+    status.observed_generation = Some(record.generation);
     let why = format!("record what {} waits for", record.key);
-    let blockers = recorded(&waited.blockers);
-    let since = f.now.to_string();
-    Transition::new(f)
-        .edit(|status| {
-            status.phase_since.get_or_insert(since);
-            status.blockers = blockers;
-        })
-        .put(Evidence::Watched, why)
+    act(Action { op: Op::PutHandoffStatus { of, status: Box::new(status) }, evidence: Evidence::Watched, why })
 }

@@ -266,7 +266,15 @@ impl<'a> Scene<'a> {
         for ((key, occupancy), admission) in node.components.iter().zip(&admissions) {
             let others = others(node, key);
             let Some(facts) = self.facts(node, key, occupancy, slot, &others, admission.as_ref()) else {
-                decision.verdicts.push((key.clone(), without_component(key, node, occupancy, self.view.now)));
+                let (now, handoff) = (self.view.now, occupancy.handoff.as_deref());
+                let since = handoff.and_then(|it| it.status.phase_since.as_deref()?.parse().ok()).unwrap_or(now);
+                let verdict = match without_component(key, node, occupancy, now) {
+                    Verdict::Wait(waited) if self.stale[0].is_none() => {
+                        answers::record_wait(handoff, waited, since, now, || false)
+                    }
+                    verdict => verdict,
+                };
+                decision.verdicts.push((key.clone(), verdict));
                 continue;
             };
             let (verdict, wait) = attempt::timed(&facts);
@@ -502,12 +510,7 @@ fn without_component(key: &ComponentKey, node: &NodeView, occupancy: &Occupancy,
             "NodeHandoff {} is deleted, its component does not exist, and nothing of it is on {}",
             handoff.key, node.name
         );
-        let of = HandoffRef {
-            key: handoff.key.clone(),
-            uid: handoff.meta.uid.clone(),
-            resource_version: handoff.meta.resource_version.clone(),
-        };
-        let op = Op::SetHandoffFinalizer { of, present: false };
+        let op = Op::SetHandoffFinalizer { of: HandoffRef::of(handoff), present: false };
         return Verdict::Act(Box::new(Action { op, evidence: Evidence::Watched, why }));
     }
     if bare && phase.is_ended() {

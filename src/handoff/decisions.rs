@@ -53,7 +53,9 @@ pub struct NodeDecision {
 #[derive(Debug, Default)]
 pub struct NodeSum {
     pub(super) recheck: Option<Timestamp>,
-    acts: bool,
+    /// Something moves on; something is only written down.
+    moves: bool,
+    notes: bool,
     pub(super) drains: bool,
     /// By the component's place in the sorted list of components.
     pub(super) tallies: Vec<Tally>,
@@ -75,7 +77,12 @@ impl Entry for Arc<NodeDecision> {
         let mut sum = NodeSum::default();
         for node in entries {
             sum.recheck = [sum.recheck, node.recheck].into_iter().flatten().min();
-            sum.acts |= node.verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Act(_)));
+            for (_, verdict) in &node.verdicts {
+                if let Verdict::Act(action) = verdict {
+                    let kind = if action.is_note() { &mut sum.notes } else { &mut sum.moves };
+                    *kind = true;
+                }
+            }
             sum.drains |= node.drains;
             for it in &node.contributions {
                 if sum.tallies.len() <= it.component {
@@ -119,18 +126,26 @@ impl Decisions {
         nodes.chain(self.others.iter().map(|(subject, verdict)| (subject.clone(), verdict)))
     }
 
-    /// At most one action per subject. The Lease and versions first, since the others wait for them.
+    /// At most one action per subject. The Lease and versions first, since the others wait for them; notes last.
     pub fn actions(&self) -> impl Iterator<Item = (Subject, &Action)> {
-        let others = self.others.iter().rev().map(|(subject, verdict)| (subject.clone(), verdict));
-        let nodes = self.nodes.leaves().filter(|leaf| leaf.sum().acts).flat_map(|leaf| leaf.entries()).flat_map(|node| {
-            node.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Act(_))).map(|(component, verdict)| {
-                (Subject::Occupancy { component: component.clone(), node: node.node.clone() }, verdict)
-            })
-        });
-        others.chain(nodes).filter_map(|(subject, verdict)| match verdict {
-            Verdict::Act(action) => Some((subject, &**action)),
-            _ => None,
+        let others = self.others.iter().rev().filter_map(|(subject, verdict)| Some((subject.clone(), action_of(verdict)?)));
+        others.chain(self.of_nodes(|sum| sum.moves, false)).chain(self.of_nodes(|sum| sum.notes, true))
+    }
+
+    fn of_nodes(&self, has: fn(&NodeSum) -> bool, notes: bool) -> impl Iterator<Item = (Subject, &Action)> {
+        let nodes = self.nodes.leaves().filter(move |leaf| has(leaf.sum())).flat_map(|leaf| leaf.entries());
+        let verdicts = nodes.flat_map(|node| node.verdicts.iter().map(move |(component, verdict)| (node, component, verdict)));
+        verdicts.filter_map(move |(node, component, verdict)| {
+            let action = action_of(verdict).filter(|action| action.is_note() == notes)?;
+            Some((Subject::Occupancy { component: component.clone(), node: node.node.clone() }, action))
         })
+    }
+}
+
+fn action_of(verdict: &Verdict) -> Option<&Action> {
+    match verdict {
+        Verdict::Act(action) => Some(action),
+        _ => None,
     }
 }
 

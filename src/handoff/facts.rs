@@ -229,11 +229,7 @@ impl<'a> Facts<'a> {
     }
 
     pub fn handoff_ref(&self) -> Option<HandoffRef> {
-        self.handoff().map(|handoff| HandoffRef {
-            key: handoff.key.clone(),
-            uid: handoff.meta.uid.clone(),
-            resource_version: handoff.meta.resource_version.clone(),
-        })
+        self.handoff().map(HandoffRef::of)
     }
 
     /// The running plugin pod of the version that the plugin label names, if it is Ready.

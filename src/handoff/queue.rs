@@ -427,11 +427,7 @@ impl Waiting {
                     // One grant at a time: each changes the Lease that the next must be decided on.
                     rests.granted = Some(taken.granted);
                     new.grants = !taken.granted;
-                    let answer = if taken.granted {
-                        blocked(behind(inputs, &it, "another node is admitted first"))
-                    } else {
-                        Admission::Granted(slot)
-                    };
+                    let answer = if taken.granted { blocked(behind(inputs, &it)) } else { Admission::Granted(slot) };
                     (answer, ordered)
                 }
                 Answer::Passed(blockers) => (Admission::Blocked { blockers, recheck: rests.until }, false),
@@ -522,7 +518,7 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
         if kind == Kind::Ordered && !has_slot && !mends {
             rests.held = Some(behind_others);
             if behind_others {
-                return Answer::Holds(vec![behind(inputs, it, "others are before it in the queue")]);
+                return Answer::Holds(vec![behind(inputs, it)]);
             }
             rests.counts = true;
             let admitted = inputs.usage.of(&owner, it.node.name.as_str());
@@ -547,7 +543,7 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
         if kind == Kind::Install && !has_slot {
             rests.room = true;
             if inputs.slots.len() >= INSTALLS_AT_ONCE {
-                return Answer::Passed(vec![behind(inputs, it, "as many installs as the Lease should list are under way")]);
+                return Answer::Passed(vec![behind(inputs, it)]);
             }
         }
     }
@@ -581,13 +577,15 @@ fn after(inputs: &Inputs<'_>, other: &NodeName, budgets: &[ObjectKey]) -> Blocke
     Blocker { kind: BlockerKind::QueuedBehind, object, message, since: inputs.now }
 }
 
-fn behind(inputs: &Inputs<'_>, it: &Candidate<'_>, message: &str) -> Blocker {
-    Blocker {
-        kind: BlockerKind::QueuedBehind,
-        object: ObjectRef::new("NodeComponent", it.key),
-        message: message.to_owned(),
-        since: inputs.now,
-    }
+/// The same words whoever is before it, and whatever those wait for: thousands stand here, and none is written down anew at each step.
+fn behind(inputs: &Inputs<'_>, it: &Candidate<'_>) -> Blocker {
+    let message = match it.contribution.kind {
+        Kind::Install => {
+            format!("others are before it in the queue: at most {INSTALLS_AT_ONCE} first installs are under way at once")
+        }
+        _ => "others are before it in the queue".to_owned(),
+    };
+    Blocker { kind: BlockerKind::QueuedBehind, object: ObjectRef::new("NodeComponent", it.key), message, since: inputs.now }
 }
 
 fn blocked(blocker: Blocker) -> Admission {

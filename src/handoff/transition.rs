@@ -4,7 +4,7 @@ use super::{
     action::{Action, Evidence, Op},
     facts::Facts,
     phases,
-    verdict::{Blocker, Verdict},
+    verdict::{Blocker, BlockerKind, Verdict},
 };
 use crate::{
     api::{
@@ -146,19 +146,27 @@ pub fn recorded(blockers: &[Blocker]) -> Vec<BlockerRecord> {
     blockers.iter().take(KEPT).map(one).collect()
 }
 
-/// The status names other blockers than these, or says something else of them. That a time or a count has moved on is nothing else.
-pub fn differs(record: &HandoffRecord, blockers: &[Blocker]) -> bool {
-    let wanted = recorded(blockers);
-    let known = &record.status.blockers;
-    let same = |a: &BlockerRecord, b: &BlockerRecord| {
-        (&a.kind, &a.object) == (&b.kind, &b.object) && (a.message == b.message || !is_arithmetic(a) && words(a).eq(words(b)))
-    };
-    wanted.len() != known.len() || !wanted.iter().zip(known).all(|(a, b)| same(a, b))
+/// The status names other blockers than these, or says something else of them. That a time or a count has moved on is nothing else, but for
+/// budgets and for what the first of a queue waits for; `many`: so many may wait for that that they are not written anew for a name.
+pub fn differs(record: &HandoffRecord, blockers: &[Blocker], many: impl FnOnce() -> bool) -> bool {
+    let (wanted, known) = (recorded(blockers), &record.status.blockers);
+    if wanted.len() != known.len() {
+        return true;
+    }
+    let others = |a: &BlockerRecord, b: &BlockerRecord| (&a.kind, &a.object) != (&b.kind, &b.object) || !words(a).eq(words(b));
+    let pairs = || wanted.iter().zip(known).filter(|(a, b)| (&a.kind, &a.object, &a.message) != (&b.kind, &b.object, &b.message));
+    pairs().any(|(a, b)| others(a, b) || is_arithmetic(a)) || pairs().any(|(a, _)| is_turn(a)) && !many()
 }
 
 /// A budget's numbers are what the blocker is about; those of tries and times are not.
 fn is_arithmetic(blocker: &BlockerRecord) -> bool {
     blocker.kind.starts_with("DisruptionBudget") && !blocker.message.contains("(tried ")
+}
+
+/// What only the first of a component's queue waits for: which nodes, how many, and until when.
+fn is_turn(blocker: &BlockerRecord) -> bool {
+    use BlockerKind::{BudgetSpent, Canary, OutsideWindow, Soaking};
+    BlockerKind::names_one_of(&[BudgetSpent, Canary, OutsideWindow, Soaking], &blocker.kind)
 }
 
 /// What a message says, without times, counts, durations and generated names.

@@ -52,6 +52,8 @@ fn a_new_version_goes_through_the_fleet_in_order_with_the_soak_between() {
         stage.until("the first is done", || stage.is_done("gpu-01", "2.0")).await;
         let soaking = stage.waits(&engine, NAME, "gpu-02", BlockerKind::Soaking, &["2m", "the next starts after"]).await;
         assert_eq!(soaking.object.to_string(), "NodeComponent gpu-system/gpu");
+        stage.names("gpu-02", "Soaking", NAME, &["the next starts after"]).await;
+        assert!(stage.named("gpu-03", "QueuedBehind", NAME, &[]), "{:?}", stage.blockers("gpu-03"));
         stage.until("all are", || all_done(&stage, "2.0")).await;
         assert!(began.elapsed().as_secs() >= 240, "two soaks of two minutes take longer than {:?}", began.elapsed());
         assert_eq!(trace.all("slot "), ["slot gpu.gpu-01", "slot gpu.gpu-02", "slot gpu.gpu-03"]);
@@ -85,6 +87,7 @@ fn the_failure_budget_stops_it_and_says_so_until_the_failure_is_dealt_with() {
             .await;
         assert_eq!(spent.object.to_string(), "NodeComponent gpu-system/gpu");
         stage.pass(900).await;
+        assert!(stage.named("gpu-03", "FailureBudgetSpent", NAME, &["maxFailures is 1"]), "{:?}", stage.blockers("gpu-03"));
         assert_eq!(stage.condition("FailureBudgetSpent").0, "True");
         assert_eq!(trace.all("slot "), ["slot gpu.gpu-01"], "the rollout went on after its failure budget was spent");
         assert!(!stage.is_open("gpu-01") && stage.runs("gpu-02", "1.0") && stage.runs("gpu-03", "1.0"));
@@ -113,7 +116,9 @@ fn a_pause_holds_what_has_not_begun_and_lets_what_runs_go_on() {
         stage.until("the first is under way", || stage.phase("gpu-01") == "StoppingPlugin").await;
         stage.spec(json!({"rollout": {"paused": true}})).await;
         stage.until("it ends all the same", || stage.is_done("gpu-01", "2.0")).await;
-        stage.waits(&engine, NAME, "gpu-02", BlockerKind::Paused, &["spec.rollout.paused is true", "what runs goes on"]).await;
+        for node in ["gpu-02", "gpu-03"] {
+            stage.names(node, "Paused", NAME, &["spec.rollout.paused is true", "what runs goes on"]).await;
+        }
         stage.pass(900).await;
         assert_eq!(trace.all("slot "), ["slot gpu.gpu-01"]);
         assert!(stage.runs("gpu-02", "1.0") && stage.phase("gpu-02") == "Queued");

@@ -150,8 +150,8 @@ impl Stage {
         proof.and_then(|proof| proof["fact"].as_str()).unwrap_or_default().to_owned()
     }
 
-    /// Waits until the engine's picture names a blocker of this kind for a component on a node, with these words in its message. What only
-    /// the queue's order says is in no object's status.
+    /// Waits until the engine's picture names a blocker of this kind for a component on a node, with these words in its message; in the
+    /// handoff's status it stands once it has lasted ([`Self::names`]).
     pub async fn waits(&self, engine: &Engine, component: &str, node: &str, kind: BlockerKind, words: &[&str]) -> Blocker {
         let subject = Subject::Occupancy { component: ComponentKey::new(NAMESPACE, component), node: node.into() };
         let find = |picture: &Picture| match picture.verdicts.get(&subject) {

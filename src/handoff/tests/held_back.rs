@@ -2,15 +2,23 @@
 
 use super::world::*;
 use crate::{
-    api::{Phase, component::RolloutMode, handoff::BY_INSTALL, keys::Role},
+    api::{
+        Phase,
+        component::RolloutMode,
+        handoff::{BY_INSTALL, HandoffAction},
+        keys::Role,
+    },
     fleet::{
         build::*,
         records::{Deletion, PodPhase},
         view::{WatchHealth, WatchState},
     },
     handoff::{
-        action::{Evidence, Op},
+        action::{Action, Evidence, Op, Subject},
         decide::decide_fleet,
+        facts::Context,
+        observed::Observed,
+        verdict::Verdict,
     },
 };
 
@@ -44,16 +52,99 @@ fn a_node_is_closed_though_nobody_uses_it_where_a_reboot_or_a_selector_asks_for_
     assert!(!world.nodes["n1"].unschedulable);
 }
 
+/// The kinds of the blockers in a handoff's status.
+fn written(world: &World, node: &str) -> Vec<String> {
+    world.handoff(node).status.blockers.iter().map(|it| it.kind.clone()).collect()
+}
+
+/// A handoff whose claimant does not go, and others behind it.
+fn queue(nodes: &[&str]) -> World {
+    let mut world = World::new(nodes);
+    world.claimant("shop/train-0", "n1");
+    world.stuck.insert(key("shop/train-0"));
+    nodes.iter().for_each(|node| world.ask(node, "2"));
+    world.until_phase("n1", Phase::Draining);
+    world
+}
+
+#[test]
+fn what_each_in_the_queue_waits_for_stands_in_its_status() {
+    let mut world = queue(&["n1", "n2", "n3"]);
+    let behind = |world: &World| written(world, "n2") == ["Canary"] && written(world, "n3") == ["QueuedBehind"];
+    world.until("each is told", behind);
+    let said = &world.handoff("n2").status.blockers[0].message;
+    assert!(said.contains("n1 is being handed over"), "{said}");
+    set_paused(&mut world, true);
+    world.until("all are told of the pause", |world| ["n2", "n3"].iter().all(|node| written(world, node) == ["Paused"]));
+    set_paused(&mut world, false);
+    world.until("and that it is over", behind);
+    // Back in the queue after its end, it is told anew.
+    world.spec("n3", |spec| spec.action = HandoffAction::Abort);
+    world.until_phase("n3", Phase::Aborted);
+    world.spec("n3", |spec| (spec.action, spec.attempt) = (HandoffAction::Run, 2));
+    world.until("once more", behind);
+}
+
+#[test]
+fn who_stands_far_back_in_the_queue_is_written_down_once_while_those_before_it_go() {
+    let mut world = World::new(&["n1", "n2", "n3", "n4", "n5"]);
+    ["n1", "n2", "n3", "n4", "n5"].iter().for_each(|node| world.ask(node, "2"));
+    let mut notes = 0;
+    for _ in 0..3000 {
+        world.tick();
+        let is_one = |action: &&Action| action.is_note() && action.why.contains("gpu.n5");
+        notes += world.acted.iter().map(|(_, action)| action).filter(is_one).count();
+        if world.phase("n3") == Phase::Done {
+            break;
+        }
+    }
+    assert_eq!((world.phase("n3"), notes), (Phase::Done, 1), "{:#?}", world.log);
+    assert_eq!(written(&world, "n5"), ["QueuedBehind"]);
+    world.until_phase("n5", Phase::Done);
+}
+
+#[test]
+fn who_runs_goes_before_those_that_are_only_told_what_they_wait_for() {
+    let mut world = queue(&["n1", "n2", "n3"]);
+    world.until("each is told", |world| written(world, "n3") == ["QueuedBehind"]);
+    // After the others by name, and its drain is over.
+    world.put_handoff(handoff(GPU, "n0").to("2"));
+    world.nodes.insert("n0".into(), node("n0").runs(GPU, "1").allocatable(RESOURCE, 4).build());
+    world.delete(&key("shop/train-0"));
+    world.now += 1;
+    world.decide();
+    let notes: Vec<bool> = world.decisions.actions().map(|(_, action)| action.is_note()).collect();
+    assert!(notes.contains(&true) && notes.contains(&false), "{:#?}", world.decisions.actions().collect::<Vec<_>>());
+    assert!(notes.is_sorted(), "{notes:?}");
+}
+
+#[test]
+fn what_one_waits_for_whose_component_is_gone_stands_in_its_status() {
+    let mut fleet = fleet().with(node("n1")).with(handoff(GPU, "n1").to("2").phase(Phase::Queued, at(0)));
+    let decide = |fleet: &mut FleetBuilder, now: i64| {
+        let context = Context { lease_held: true, epoch: 1, identity: "me".into(), cluster_max_unavailable: 1, read_only: false };
+        let view = fleet.project(at(now));
+        let decisions = decide_fleet(&view, &Observed::default(), &context, None, &Default::default());
+        let subject = Subject::Occupancy { component: key(GPU), node: "n1".into() };
+        decisions.verdict(&subject).cloned()
+    };
+    let Some(Verdict::Act(action)) = decide(&mut fleet, 100) else { panic!("nothing is written") };
+    let Op::PutHandoffStatus { status, .. } = action.op else { panic!("{action:?}") };
+    assert_eq!(status.blockers[0].kind, "Anomaly");
+    assert!(status.blockers[0].message.contains("NodeComponent ns/gpu does not exist"), "{:?}", status.blockers);
+    fleet.put(handoff(GPU, "n1").to("2").status(|it| *it = *status));
+    assert!(matches!(decide(&mut fleet, 200), Some(Verdict::Wait(_))), "it is written");
+}
+
 #[test]
 fn what_is_waited_for_now_takes_the_place_of_what_was() {
-    let written = |world: &World| world.handoff("n1").status.blockers.iter().map(|it| it.kind.clone()).collect::<Vec<_>>();
     let mut world = World::new(&["n1"]);
     world.node("n1").ready = node("n1").not_ready().build().ready;
     world.ask("n1", "2");
-    world.until("it is written down", |world| written(world) == ["NodeNotReady"]);
+    world.until("it is written down", |world| written(world, "n1") == ["NodeNotReady"]);
     set_paused(&mut world, true);
     world.node("n1").ready = node("n1").build().ready;
-    world.until("the other is written down", |world| written(world) == ["Paused"]);
+    world.until("the other is written down", |world| written(world, "n1") == ["Paused"]);
 }
 
 #[test]
