@@ -63,11 +63,14 @@ pub(super) fn out(f: &Facts<'_>, k: Followed<'_>) -> Result<String, Waits> {
 fn recorded_by_us(f: &Facts<'_>, k: Followed<'_>) -> Result<String, Waits> {
     let (node, boot) = (&f.node.name, f.boot());
     let seen = f.observed.kmm(node, f.key);
-    let Some(record) = &f.occupancy.labels.loaded else {
-        return match seen.is_some_and(|seen| seen.load_cut_off) {
-            true => Err((vec![unproven(f, k, None, "a Load pod was stopped on its way")], None)),
-            false => Ok(format!("KMM has nothing of Module {} recorded on {node}, and no worker pod there", k.view.key)),
-        };
+    let record = f.occupancy.labels.loaded.as_ref();
+    // In this boot: KMM loads again after a reboot what it was taking out before, and stops that like any other.
+    if seen.is_some_and(|seen| seen.load_cut_off) {
+        let version = record.map(|record| &record.version);
+        return Err((vec![unproven(f, k, version, "a Load pod was stopped on its way")], None));
+    }
+    let Some(record) = record else {
+        return Ok(format!("KMM has nothing of Module {} recorded on {node}, and no worker pod there", k.view.key));
     };
     let version = &record.version;
     let began = record.stopped_boot.as_ref().or_else(|| f.occupancy.labels.mark.as_ref()?.boot.as_ref().map(|boot| &boot.id));
@@ -78,8 +81,7 @@ fn recorded_by_us(f: &Facts<'_>, k: Followed<'_>) -> Result<String, Waits> {
             "boot {boot} is not the {began} in which {version} was loaded: nothing of it is in the kernel of {node}"
         ));
     }
-    let cut_off = seen.is_some_and(|seen| seen.load_cut_off);
-    if record.stopped_boot.is_some() && !cut_off {
+    if record.stopped_boot.is_some() {
         let run = f.run().and_then(|run| run.kmm_config.as_deref());
         let now = k.here.config.as_ref().map(crate::api::Uid::as_str);
         if run.is_some() && run != now {
@@ -94,11 +96,10 @@ fn recorded_by_us(f: &Facts<'_>, k: Followed<'_>) -> Result<String, Waits> {
             "{pod}KMM had {version} recorded as loaded on {node} in this boot and has taken the entry off, which it does only after its Unload pod has succeeded"
         ));
     }
-    if let Some(why) = seen.and_then(|seen| seen.load_failed.as_ref()).filter(|_| !cut_off) {
+    if let Some(why) = seen.and_then(|seen| seen.load_failed.as_ref()) {
         return Ok(format!("{why}: nothing of {version} was loaded on {node}"));
     }
-    let why = if cut_off { "a Load pod was stopped on its way" } else { "how its last load ended was not seen" };
-    Err((vec![unproven(f, k, Some(version), why)], None))
+    Err((vec![unproven(f, k, Some(version), "how its last load ended was not seen")], None))
 }
 
 fn unproven(f: &Facts<'_>, k: Followed<'_>, version: Option<&Version>, why: &str) -> Blocker {
