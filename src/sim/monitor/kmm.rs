@@ -24,11 +24,20 @@ enum Doer {
     Other(String),
 }
 
+/// A change of the wanted version.
+#[derive(Debug)]
+struct Order {
+    user: String,
+    engine: bool,
+    /// The boot in which it was given.
+    boot: Option<String>,
+}
+
 /// What the monitor remembers of KMM's doings.
 #[derive(Debug, Default)]
 pub(super) struct Doings {
-    /// Who last changed the wanted version, by node and component; true for an engine.
-    wanted_by: BTreeMap<(String, String), (String, bool)>,
+    /// Who last changed the wanted version, by node and component.
+    wanted_by: BTreeMap<(String, String), Order>,
     /// Why each pod of a plugin or DRA driver went, by UID.
     stops: BTreeMap<String, Doer>,
     /// The provider that went last on each node, by UID.
@@ -115,7 +124,8 @@ impl Monitor {
             if engine {
                 self.version_label(write, &node, old, new, wanted, &component);
             }
-            self.kmm.wanted_by.insert((node.clone(), component), (write.user.to_owned(), engine));
+            let order = Order { user: write.user.to_owned(), engine, boot: self.boots.get(&node).cloned() };
+            self.kmm.wanted_by.insert((node.clone(), component), order);
         }
     }
 
@@ -139,7 +149,12 @@ impl Monitor {
         let Some(node) = text(pod, "/spec/nodeName").filter(|_| goes).map(str::to_owned) else { return };
         let uid = text(pod, "/metadata/uid").unwrap_or_default().to_owned();
         if label(pod, keys::WORKER_ACTION) == Some("Load") && !oracle::is_terminal(pod) {
-            let doer = self.whose_order(&node, &component);
+            let doer = match self.whose_order(&node, &component) {
+                Doer::Engine if self.rebooted_since(&node, &component) => {
+                    Doer::Other("KMM had loaded again what it was taking out when the node was rebooted".to_owned())
+                }
+                doer => doer,
+            };
             self.kmm.cut.insert((node, component), doer);
         } else if label(pod, keys::ROLE).is_some() {
             let doer = self.who_stopped(write, engine, pod, &node, &component);
@@ -150,10 +165,16 @@ impl Monitor {
     /// Who changed the wanted version of the node last.
     fn whose_order(&self, node: &str, component: &str) -> Doer {
         match self.kmm.wanted_by.get(&(node.to_owned(), component.to_owned())) {
-            Some((_, true)) => Doer::Engine,
-            Some((user, false)) => Doer::Other(format!("{user} changed the version label")),
+            Some(order) if order.engine => Doer::Engine,
+            Some(order) => Doer::Other(format!("{} changed the version label", order.user)),
             None => Doer::Other("nobody ever asked for a version".to_owned()),
         }
+    }
+
+    /// The last order is one of an earlier boot.
+    fn rebooted_since(&self, node: &str, component: &str) -> bool {
+        let order = self.kmm.wanted_by.get(&(node.to_owned(), component.to_owned()));
+        order.is_some_and(|order| order.boot.as_ref() != self.boots.get(node))
     }
 
     /// The node is closed by an engine, and KMM took that for an order.

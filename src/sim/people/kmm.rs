@@ -19,6 +19,8 @@ use crate::{
 };
 
 const LOOK: Duration = Duration::from_secs(5);
+/// How long a budget may hold up a drain before he takes it that it will not be met by itself: people have broken more nodes than it allows.
+const PATIENCE: Duration = Duration::from_secs(1200);
 /// More than there are places in the queue.
 const BROKEN_FIRST: i32 = 1_000_000;
 
@@ -72,6 +74,14 @@ pub struct Order<'a> {
     pub nodes: &'a [String],
 }
 
+/// What the operator remembers from one look to the next.
+#[derive(Debug, Default)]
+struct Memory {
+    retried: usize,
+    /// Since when a budget has held up the drain of each node.
+    held_up: BTreeMap<String, tokio::time::Instant>,
+}
+
 impl Order<'_> {
     fn path(node: &str) -> String {
         format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs/{}.{node}", Part::of_node(node).name)
@@ -87,9 +97,9 @@ impl Order<'_> {
     /// Looks after the handoffs until so many nodes have the version and no cordon of lockkeeper's, or the time is up.
     pub async fn see(&self, hands: &Hands, within: Duration, enough: usize) -> Outcome {
         let deadline = tokio::time::Instant::now() + within;
-        let mut outcome = Outcome::default();
+        let (mut outcome, mut memory) = (Outcome::default(), Memory::default());
         loop {
-            if let Ok(seen) = self.look(hands, outcome.retried).await {
+            if let Ok(seen) = self.look(hands, &mut memory).await {
                 outcome = seen;
                 if outcome.upgraded >= enough {
                     return outcome;
@@ -102,8 +112,8 @@ impl Order<'_> {
         }
     }
 
-    async fn look(&self, hands: &Hands, retried: usize) -> Result<Outcome, No> {
-        let mut outcome = Outcome { retried, ..Outcome::default() };
+    async fn look(&self, hands: &Hands, memory: &mut Memory) -> Result<Outcome, No> {
+        let mut outcome = Outcome::default();
         let handoffs: Vec<seen::Handoff> =
             hands.items(&format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs")).await?;
         let handoffs: BTreeMap<&str, &seen::Handoff> =
@@ -134,9 +144,35 @@ impl Order<'_> {
             // Who has lost the module, by whatever hand, comes first: it counts against the budget, and the others wait for it.
             let broken = node.is_some_and(|node| !node.metadata.labels.contains_key(&Part::of_node(name).driver_ready_key()));
             let position = if broken { position - BROKEN_FIRST } else { position };
-            outcome.retried += usize::from(self.tend(hands, handoff, name, position, (current, closed || broken)).await);
+            memory.retried += usize::from(self.tend(hands, handoff, name, position, (current, closed || broken)).await);
+            if let Some(handoff) = handoff {
+                self.let_go(hands, handoff, memory).await;
+            }
         }
+        outcome.retried = memory.retried;
         Ok(outcome)
+    }
+
+    /// Overrides the budget that has held up a drain for too long: more pods are broken than it allows, and they wait for this node.
+    async fn let_go(&self, hands: &Hands, handoff: &seen::Handoff, memory: &mut Memory) {
+        let node = &handoff.spec.node;
+        if !handoff.is_held_by("DisruptionBudget") || handoff.status.phase != "Draining" {
+            memory.held_up.remove(node);
+            return;
+        }
+        let now = tokio::time::Instant::now();
+        if now - *memory.held_up.entry(node.clone()).or_insert(now) < PATIENCE {
+            return;
+        }
+        let Ok(pods) = hands.items::<seen::Pod>("/api/v1/namespaces/ml/pods").await else { return };
+        let here = pods.iter().filter(|pod| pod.spec.node_name == *node && pod.metadata.deletion_timestamp.is_none());
+        let reason = "more pods are broken than the budget allows, and this node is what they wait for";
+        let overrides: Vec<Value> =
+            here.map(|pod| json!({"podUid": pod.metadata.uid, "reason": reason, "until": "2027-01-01T00:00:00Z"})).collect();
+        let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version}, "spec": {"overrides": overrides}});
+        if hands.merge(&Self::path(node), &body).await.is_ok() {
+            memory.held_up.remove(node);
+        }
     }
 
     /// Asks for it where nobody did, and again where it ended without the version. True when it was tried again.
@@ -153,13 +189,16 @@ impl Order<'_> {
             return false;
         };
         let phase = handoff.status.phase.as_str();
-        let says = |kind: &str| {
-            let kind = format!("\"kind\":\"{kind}\"");
-            handoff.status.blockers.as_ref().is_some_and(|blockers| blockers.to_string().contains(&kind))
-        };
+        let says = |kind: &str| handoff.is_held_by(kind);
         // The label names a version that KMM no longer has, or never had: it is corrected by hand, as the blocker says.
         if phase == "Queued" && says("UnknownVersion") {
             return label(hands, Part::of_node(node), node, Some(self.version)).await.is_ok();
+        }
+        // A label that a colleague moved back was followed; KMM has that version no more.
+        if phase == "Queued" && says("KmmVersion") && !handoff.spec.version.is_empty() {
+            let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version},
+                "spec": {"version": null, "requestedBy": "operator"}});
+            return hands.merge(&Self::path(node), &body).await.is_ok();
         }
         // A colleague moved the label, and claimants are in the way of the unload: an attempt that follows a label evicts nobody.
         if handoff.status.run.as_ref().is_some_and(|run| run.by_label) && says("Claimant") && handoff.spec.action != "Abort" {

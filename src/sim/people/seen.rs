@@ -10,6 +10,7 @@ use serde_json::Value;
 #[serde(default, rename_all = "camelCase")]
 pub struct Meta {
     pub name: String,
+    pub uid: String,
     pub resource_version: String,
     pub deletion_timestamp: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -26,7 +27,14 @@ pub struct Node {
 #[serde(default)]
 pub struct Pod {
     pub metadata: Meta,
+    pub spec: PodSpec,
     pub status: PodStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    pub node_name: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -41,6 +49,14 @@ pub struct Handoff {
     pub metadata: Meta,
     pub spec: HandoffSpec,
     pub status: HandoffStatus,
+}
+
+impl Handoff {
+    /// Waits because of this, among others.
+    pub fn is_held_by(&self, kind: &str) -> bool {
+        let blockers = self.status.blockers.as_ref().and_then(Value::as_array);
+        blockers.is_some_and(|blockers| blockers.iter().any(|it| it.get("kind").and_then(Value::as_str) == Some(kind)))
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
