@@ -367,7 +367,7 @@ impl Rows {
             let mut known = Known { progress: progress(&facts, standing), shown: None, busy: None };
             self.progress.entry(key.clone()).or_default().add(&known.progress);
             if self.is_listed(key) && self.filter.accepts(&facts) {
-                let version = format::width(facts.shown());
+                let version = facts.version().map_or(0, |version| format::width(version.as_str()));
                 let target = facts.target().map_or(0, format::width);
                 let shown = Arc::new(Shown {
                     place: place(self.order, &facts, standing),

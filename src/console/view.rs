@@ -3,6 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
+    command::Command,
     facts::Progress,
     format, hint,
     layout::{self, Frame, Tier},
@@ -189,9 +190,9 @@ fn status(model: &Model, pen: &mut Pen<'_>) {
 fn keys(model: &Model, screen: Option<&dyn screens::Screen>, pen: &mut Pen<'_>) {
     let width = pen.width();
     let mut x: u16 = 1;
-    let mut put = |keys: &str, text: &str| {
-        let wide = u16::try_from(format::width(keys) + format::width(text) + 1).unwrap_or(u16::MAX);
-        if x.saturating_add(wide) >= width {
+    let wide = |keys: &str, text: &str| u16::try_from(format::width(keys) + format::width(text) + 1).unwrap_or(u16::MAX);
+    let mut put = |keys: &str, text: &str, kept: u16| {
+        if x.saturating_add(wide(keys, text)).saturating_add(kept) >= width {
             return false;
         }
         x = pen.text(x, width, keys, model.style(Role::Key)) + 1;
@@ -200,25 +201,34 @@ fn keys(model: &Model, screen: Option<&dyn screens::Screen>, pen: &mut Pen<'_>) 
     };
     if let Some(overlay) = model.overlays.last() {
         for (keys, text) in overlay.keys() {
-            put(keys, text);
+            put(keys, text, 0);
         }
         return;
     }
     let typing = screen.map_or(&[][..], |screen| screen.input_keys());
     for (keys, text) in typing {
-        put(keys, text);
+        put(keys, text, 0);
     }
     if !typing.is_empty() {
         return;
     }
-    for command in screen.map_or(&[][..], |screen| screen.hints()) {
-        if model.enabled(*command).is_err() {
-            continue;
+    let binding = |command: &Command| {
+        let bindings = model.keymap.bindings().iter();
+        bindings.filter(|_| model.enabled(*command).is_ok()).find(|binding| binding.command == *command)
+    };
+    let hints = screen.map_or(&[][..], |screen| screen.hints());
+    // The way to all the others stays, however little room there is.
+    let mut help = hints.iter().find(|command| **command == Command::Help).and_then(binding);
+    for command in hints {
+        let Some(it) = binding(command) else { continue };
+        if *command == Command::Help {
+            help = None;
         }
-        let binding = model.keymap.bindings().iter().find(|binding| binding.command == *command);
-        if let Some(binding) = binding
-            && !put(&binding.keys(), &binding.desc)
-        {
+        let kept = help.map_or(0, |help| wide(&help.keys(), &help.desc) + 2);
+        if !put(&it.keys(), &it.desc, kept) {
+            if let Some(help) = help {
+                put(&help.keys(), &help.desc, 0);
+            }
             break;
         }
     }

@@ -341,3 +341,21 @@ fn nothing_is_chosen_or_confirmed_where_nothing_is_shown() {
     user.press("q");
     assert_eq!(user.effects, [Effect::Quit(ExitReason::Quit)]);
 }
+
+#[test]
+fn the_way_to_all_keys_is_named_on_the_narrowest_screen() {
+    let mut user = User::at(busy()).sized(60, 15);
+    for at in 1..=11 {
+        user.go_to(&format!("gpu-n{at:02}")).expect_text("? help");
+    }
+}
+
+#[test]
+fn on_a_narrow_screen_the_facts_stand_apart_from_the_story() {
+    let mut user = User::at(busy()).sized(80, 60);
+    user.go_to("gpu-n08").press("enter");
+    let text = user.text();
+    let lines: Vec<&str> = text.lines().map(|line| line.trim_matches(|sign: char| !sign.is_alphanumeric())).collect();
+    let at = lines.iter().position(|line| *line == "Labels").expect("the facts");
+    assert_eq!(lines[at - 1], "", "{text}");
+}

@@ -83,6 +83,7 @@ impl Screen for Node {
         let width = usize::from(inner.width.saturating_sub(1));
         let mut lines = describe::story(model, &facts, width);
         if !two {
+            lines.push(Vec::new());
             lines.extend(describe::facts(model, &facts, width));
         }
         self.lines.0 = lines.len();
