@@ -64,16 +64,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_virtual_seconds_at_a_hundred_times_take_a_tenth_of_a_second() {
+    fn ten_virtual_minutes_at_six_thousand_times_take_a_tenth_of_a_second() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let real = real_now();
         runtime.block_on(async {
-            let pacer = tokio::spawn(hold_back(Speed::new(100.0)));
-            tokio::time::sleep(Duration::from_secs(10)).await;
+            let pacer = tokio::spawn(hold_back(Speed::new(6000.0)));
+            tokio::time::sleep(Duration::from_secs(600)).await;
             pacer.abort();
         });
         let took = real.elapsed();
         assert!(took >= Duration::from_millis(80), "virtual time raced ahead: {took:?}");
-        assert!(took < Duration::from_secs(10), "virtual time was not faster than real time: {took:?}");
+        assert!(took < Duration::from_secs(300), "virtual time was not faster than real time: {took:?}");
     }
 }

@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use crate::{
     installed::install,
     support::controlplane::{Component, ControlPlane, User},
+    wait::{CONTROLLER, eventually},
 };
 
 /// Its machines stop before its server does.
@@ -70,8 +71,11 @@ impl Site {
 
     /// A connection as lockkeeper makes it.
     pub async fn cluster(&self, user: User, read_only: bool) -> Cluster {
-        let cluster = Cluster::over(self.plane.client(user).await, read_only, user.name(), self.plane.server());
-        cluster.identified().await.expect("the server answers")
+        let client = self.plane.client(user).await;
+        eventually("the server to say who it is", CONTROLLER, || async {
+            Cluster::over(client.clone(), read_only, user.name(), self.plane.server()).identified().await.map(Some)
+        })
+        .await
     }
 
     /// What a user has asked for so far, in the order of the answers. Watches count once they have ended.
