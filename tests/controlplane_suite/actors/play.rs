@@ -66,8 +66,9 @@ struct Play<'a> {
     codes: Vec<u16>,
 }
 
-/// Steps are played one after the other. With `model`, each look is awaited until it is that of the model; without, some time.
-pub async fn play(stage: &Stage, story: &Story, model: Option<&[Value]>) -> Played {
+/// Steps are played one after the other. With `model`, each look is awaited until it is that of the model, but for the parts that are known
+/// to differ; without, some time.
+pub async fn play(stage: &Stage, story: &Story, model: Option<&[Value]>, differ: &[&str]) -> Played {
     let heard = Arc::new(Mutex::new(Heard::default()));
     let mut play = Play { stage, story, kinds: kinds(story), codes: Vec::new() };
     let mut played = Played::default();
@@ -96,8 +97,8 @@ pub async fn play(stage: &Stage, story: &Story, model: Option<&[Value]>) -> Play
                     (false, true) => LONG_PATIENCE,
                     (false, false) => PATIENCE,
                 };
-                let look = play.look_until(&wanted, patience).await;
-                differs |= look != wanted;
+                let look = play.look_until(&wanted, differ, patience).await;
+                differs |= !alike(&look, &wanted, differ);
                 play.until_heard(&heard).await;
                 look
             }
@@ -111,6 +112,13 @@ pub async fn play(stage: &Stage, story: &Story, model: Option<&[Value]>) -> Play
         stage.kubelets.power_off(&format!("{}-{node}", story.name));
     }
     played
+}
+
+/// All but the parts that are known to differ.
+fn alike(look: &Value, wanted: &Value, differ: &[&str]) -> bool {
+    let parts = |look: &Value| look.as_object().map(|parts| parts.keys().cloned().collect::<BTreeSet<_>>()).unwrap_or_default();
+    let all = parts(look).into_iter().chain(parts(wanted));
+    all.filter(|part| !differ.contains(&part.as_str())).all(|part| look.get(&part) == wanted.get(&part))
 }
 
 fn locked(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
@@ -359,13 +367,13 @@ impl Play<'_> {
         look
     }
 
-    async fn look_until(&self, wanted: &Value, patience: Duration) -> Value {
+    async fn look_until(&self, wanted: &Value, differ: &[&str], patience: Duration) -> Value {
         let end = tokio::time::Instant::now() + patience;
         let mut since = None;
         loop {
             let look = self.look().await;
             let now = tokio::time::Instant::now();
-            let right = look == *wanted;
+            let right = alike(&look, wanted, differ);
             since = if right { since.or(Some(now)) } else { None };
             if since.is_some_and(|since| now - since >= STAYS) || now >= end {
                 return look;

@@ -107,8 +107,8 @@ pub fn all() -> Vec<Story> {
             [
                 app(),
                 budget("app", "app", json!({"minAvailable": 2})),
-                status("poddisruptionbudgets/app", json!({"status": {"disruptedPods": {"$POD(app#0)": "$AGO(20)"}}})),
-                Step::Pass(110),
+                status("poddisruptionbudgets/app", json!({"status": {"disruptedPods": {"$POD(app#0)": "$AGO(50)"}}})),
+                Step::Pass(75),
             ],
         ),
         story(
