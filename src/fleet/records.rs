@@ -201,6 +201,8 @@ pub struct ContainerRecord {
     pub state: ContainerState,
     /// Exit code of the run before this one.
     pub last_exit: Option<i32>,
+    /// What it said as it ended then (`lastState.terminated.message`); mostly nothing.
+    pub last_message: Str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

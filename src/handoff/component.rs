@@ -206,7 +206,7 @@ fn anomalies(tally: &Tally) -> impl Iterator<Item = String> {
 /// Whether what a version contains has changed under it, and how that is known.
 fn content(component: &ComponentView, tally: &Tally) -> (bool, String) {
     if let Some(kmm) = &component.kmm {
-        let nodes = tally.disturbed.get("ImageChanged").copied().unwrap_or_default();
+        let nodes = tally.disturbed.get("ImageChanged").map_or(0, |it| it.nodes);
         return match nodes {
             0 => (false, format!("no node shows another image under the version that Module {} has given it", kmm.key)),
             _ => (
@@ -345,11 +345,11 @@ pub fn status(component: &ComponentView, tally: &Tally, now: Timestamp) -> NodeC
 
 /// KMM takes the module, or has taken it, from nodes that nobody hands over: a taint that the Module does not tolerate, an edit of it, a hand.
 fn disturbed(kmm: &KmmView, tally: &Tally, condition: &impl Fn(&str, bool, &str, String) -> Condition) -> Condition {
-    let Some((worst, _)) = tally.disturbed.iter().max_by_key(|(_, nodes)| **nodes) else {
+    let Some((worst, _)) = tally.disturbed.iter().max_by_key(|(_, it)| (it.foremost, it.nodes)) else {
         return condition("Disturbed", false, "None", "KMM takes the module from no node by itself".to_owned());
     };
-    let kinds: Vec<String> = tally.disturbed.iter().map(|(kind, nodes)| format!("{kind} on {nodes}")).collect();
-    let nodes: u32 = tally.disturbed.values().sum();
+    let kinds: Vec<String> = tally.disturbed.iter().map(|(kind, it)| format!("{kind} on {}", it.nodes)).collect();
+    let nodes = tally.lost;
     let cure = kmm.trap().map(|_| format!(". Let Module {} tolerate it: {}", kmm.key, kmm_module::cure(kmm))).unwrap_or_default();
     let message = format!(
         "{nodes} of {} nodes lose the module of {} without a handoff, or have lost it ({}): they count as out of service, and nothing new starts \

@@ -36,11 +36,24 @@ pub fn step(f: &Facts<'_>) -> Drain {
         } else {
             String::new()
         };
-        let how = format!(
-            "the version was changed by label, which closes no node and evicts nobody: {first}evict it yourself, or ask for a handoff \
-             (lockkeeper handoff), which does both"
-        );
-        return leaving(f, &how);
+        // Another handoff is refused while this one runs. Called off before the loader stops, it leaves the node as it was.
+        let off = if f.component.kmm.is_none() && f.phase() == Phase::StoppingPlugin {
+            format!(
+                ". Or call it off (lockkeeper abort {} {}): once it has ended, lockkeeper handoff closes the node and evicts",
+                f.key, f.node.name
+            )
+        } else {
+            String::new()
+        };
+        let how = |claimant: &Claimant| {
+            let pod = &claimant.pod.key;
+            format!(
+                "the version was changed by label, which closes no node and evicts nobody: {first}evict it yourself (kubectl -n {} delete pod {}; a \
+                 delete asks no PodDisruptionBudget), and this goes on{off}",
+                pod.namespace, pod.name
+            )
+        };
+        return leaving(f, how);
     }
     let policy = super::start::policy(f);
     let act = |op: Op, why: String| Drain::Act(Box::new(Action { op, evidence: Evidence::Fresh, why }));
@@ -53,11 +66,11 @@ pub fn step(f: &Facts<'_>) -> Drain {
         DrainStep::DeleteWithOverride { pod, why } => act(Op::DeletePod(pod), why),
         DrainStep::Wait { blockers, recheck } => Drain::Wait { blockers, recheck },
         // What leaves by itself is still a claimant until it has left.
-        DrainStep::Empty => leaving(f, "its DaemonSet takes it away by itself while the ready label is off"),
+        DrainStep::Empty => leaving(f, |_| "its DaemonSet takes it away by itself while the ready label is off".to_owned()),
     }
 }
 
-fn leaving(f: &Facts<'_>, how: &str) -> Drain {
+fn leaving(f: &Facts<'_>, how: impl Fn(&Claimant) -> String) -> Drain {
     let claimants = in_use::claimants(f);
     let pods = claimants.iter().filter(|claimant| !is_spared(claimant));
     let blockers: Vec<Blocker> = pods
@@ -68,7 +81,7 @@ fn leaving(f: &Facts<'_>, how: &str) -> Drain {
                     let message = format!("{why}; it is stopping, its grace period ends at {}", deletion.at);
                     f.on_pod(BlockerKind::Terminating, &claimant.pod, message)
                 }
-                None => f.on_pod(BlockerKind::Claimant, &claimant.pod, format!("{why}; {how}")),
+                None => f.on_pod(BlockerKind::Claimant, &claimant.pod, format!("{why}; {}", how(claimant))),
             }
         })
         .collect();

@@ -3,6 +3,7 @@
 
 mod abort;
 mod asked;
+mod failing;
 mod kernel;
 mod planned;
 mod seen;
@@ -146,6 +147,10 @@ pub(super) fn ready_plugin<'o>(
 
 /// Between admission and the end.
 pub(super) fn running(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
+    failing::told(f, k, next(f, k))
+}
+
+fn next(f: &Facts<'_>, k: Followed<'_>) -> Verdict {
     if let Some(verdict) = abort::abort(f, k).or_else(|| label_edited(f)).or_else(|| uncordoned(f)) {
         return verdict;
     }

@@ -92,8 +92,8 @@ pub struct Contribution {
     pub closed: bool,
     /// A silent upgrade has taken mounts from its pods, and nobody hands it over.
     pub unplanned: bool,
-    /// A Module of KMM is being lost there, or is lost, and nobody hands the node over: the problem's name.
-    pub disturbed: Option<&'static str>,
+    /// A Module of KMM is being lost there, or is lost, and nobody hands the node over: the problems' names, the first one foremost.
+    pub disturbed: Vec<&'static str>,
     /// Its version label was moved, and the handoff that follows it is being made: it counts as that one will.
     pub ordered_by_label: bool,
     /// Pods on it whose mounts died with the nodeplugin's process.
@@ -110,13 +110,13 @@ const UNPLANNED: &str = "UnplannedUpgrade";
 impl Contribution {
     /// Out of service by itself: to hand it over takes nothing more out of service.
     pub fn is_lost(&self) -> bool {
-        self.disturbed.is_some() || self.unplanned
+        !self.disturbed.is_empty() || self.unplanned
     }
 
     /// Why it counts against the budgets though no handoff speaks for it yet, in a word.
     pub fn out_of_service(&self) -> Option<&'static str> {
         let unplanned = self.unplanned.then_some(UNPLANNED);
-        self.disturbed.or(unplanned).or(self.ordered_by_label.then_some("its version label was moved"))
+        self.disturbed.first().copied().or(unplanned).or(self.ordered_by_label.then_some("its version label was moved"))
     }
 
     /// Out of service because of others. A node under way is counted by its slot, and one that we closed by our cordon.
@@ -150,7 +150,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
     let selected = f.occupancy.selected && f.record().is_some();
     let disturbed = super::kmm_module::disturbance(f);
     let unplanned = super::csi_node_plugin::is_unplanned(f);
-    let lost = disturbed.or(unplanned.then_some(UNPLANNED));
+    let lost = disturbed.first().copied().or(unplanned.then_some(UNPLANNED));
     let runs = runs.filter(|_| ready);
     let aim = f.component.aim();
     Contribution {
@@ -194,7 +194,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
 
 /// What has taken the component from a node that nobody hands over.
 pub fn lost(f: &Facts<'_>) -> Option<&'static str> {
-    super::kmm_module::disturbance(f).or(super::csi_node_plugin::is_unplanned(f).then_some(UNPLANNED))
+    super::kmm_module::disturbance(f).first().copied().or(super::csi_node_plugin::is_unplanned(f).then_some(UNPLANNED))
 }
 
 fn foreign(f: &Facts<'_>, cordon: Cordon) -> Option<&'static str> {
@@ -317,9 +317,17 @@ pub struct Tally {
     /// Nodes by the version that they run, ready.
     pub versions: BTreeMap<Version, u32>,
     pub last_end: Option<Timestamp>,
-    /// Nodes on which KMM is losing the module, or has lost it, by the problem's name.
-    pub disturbed: BTreeMap<&'static str, u32>,
+    /// Nodes on which KMM is losing the module, or has lost it; and by the problem's name, where a node may have several.
+    pub lost: u32,
+    pub disturbed: BTreeMap<&'static str, Disturbed>,
     pub stale: Stale,
+}
+
+/// Nodes with a problem, and those of them where it is the foremost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Disturbed {
+    pub nodes: u32,
+    pub foremost: u32,
 }
 
 /// How a node stands that is out of service for a handoff, or has lost what it was handed over to.
@@ -416,8 +424,11 @@ impl Tally {
         }
         self.occupied += u32::from(it.occupied);
         self.last_end = self.last_end.max(it.ended);
-        if let Some(kind) = it.disturbed {
-            *self.disturbed.entry(kind).or_default() += 1;
+        self.lost += u32::from(!it.disturbed.is_empty());
+        for (at, kind) in it.disturbed.iter().enumerate() {
+            let all = self.disturbed.entry(kind).or_default();
+            all.nodes += 1;
+            all.foremost += u32::from(at == 0);
         }
         self.stale.merge(it.stale.len(), &it.stale);
     }
@@ -441,8 +452,11 @@ impl Tally {
             self.runs(version, *count);
         }
         self.last_end = self.last_end.max(other.last_end);
-        for (kind, nodes) in &other.disturbed {
-            *self.disturbed.entry(kind).or_default() += nodes;
+        self.lost += other.lost;
+        for (kind, others) in &other.disturbed {
+            let all = self.disturbed.entry(kind).or_default();
+            all.nodes += others.nodes;
+            all.foremost += others.foremost;
         }
         self.stale.merge(other.stale.pods, &other.stale.first);
     }

@@ -509,6 +509,7 @@ impl Decoded for PodRecord {
             waiting: waiting.map(|it| Str::from(&*it.reason)),
             waiting_message: waiting.map(|it| Str::from(&*it.message)).unwrap_or_default(),
             failed: failed.map(|it| (it.exit_code.unwrap_or_default(), Str::from(&*it.reason))),
+            failed_message: failed.map(|it| Str::from(&*it.message)).unwrap_or_default(),
         })
     }
 }

@@ -33,10 +33,10 @@ pub enum Begun {
 pub enum Problem {
     /// A combination of the three labels that KMM has no rule for.
     StuckLabels { row: Row, schedule_keys: Vec<String> },
-    /// The unload fails again and again in place.
-    UnloadCrashLoop { restarts: u32, exit: Option<i32>, begun: Begun },
+    /// The unload fails again and again in place. `says`: the worker's last words; mostly none.
+    UnloadCrashLoop { restarts: u32, exit: Option<i32>, says: Str, begun: Begun },
     /// The load fails again and again in place.
-    LoadCrashLoop { restarts: u32, exit: Option<i32> },
+    LoadCrashLoop { restarts: u32, exit: Option<i32>, says: Str },
     /// The worker pod ends as Failed and is made again at once, without back-off.
     WorkerMadeAgain { action: Action, times: u32 },
     /// The worker's image cannot be had on this node.
@@ -198,6 +198,7 @@ impl Problem {
     #[must_use]
     pub fn text(&self, place: &Place<'_>) -> String {
         let exit = |exit: &Option<i32>| exit.map_or_else(String::new, |code| format!(", exit code {code}"));
+        let words = |says: &Str| if says.trim().is_empty() { String::new() } else { format!(", saying: {}", says.trim()) };
         match self {
             Self::StuckLabels { row, .. } => format!(
                 "KMM has no rule for these version labels ({}) and will do nothing, for ever; they were left by a hand or a cut patch",
@@ -209,14 +210,15 @@ impl Problem {
                     _ => "worker label of another version than wanted, plugin label already right",
                 }
             ),
-            Self::UnloadCrashLoop { restarts, exit: code, begun } => format!(
-                "the unload fails again and again ({restarts} restarts{}); KMM says so nowhere, {}and looks at no label until it ends{}",
+            Self::UnloadCrashLoop { restarts, exit: code, says, begun } => format!(
+                "the unload fails again and again ({restarts} restarts{}{}); KMM says so nowhere, {}and looks at no label until it ends{}",
                 exit(code),
+                words(says),
                 if matches!(begun, Begun::ByTaint(_)) { "" } else { "keeps .ready, " },
                 begun.words()
             ),
-            Self::LoadCrashLoop { restarts, exit: code } => {
-                format!("the load fails again and again ({restarts} restarts{}); KMM says so nowhere", exit(code))
+            Self::LoadCrashLoop { restarts, exit: code, says } => {
+                format!("the load fails again and again ({restarts} restarts{}{}); KMM says so nowhere", exit(code), words(says))
             }
             Self::WorkerMadeAgain { action, times } => format!(
                 "KMM makes the {} pod again and again: {times} ended as Failed within a minute, refused or evicted by the kubelet, and KMM says so nowhere",
@@ -298,6 +300,24 @@ impl Problem {
             [one] => format!("{one} is"),
             many => format!("{} are", many.join(", ")),
         }
+    }
+
+    /// The repair as a sentence: [`Self::repair`] with what is for reading in its place among the commands. Empty: there is none.
+    #[must_use]
+    pub fn advice(&self, place: &Place<'_>) -> String {
+        let mut text = String::new();
+        for line in self.repair(place) {
+            let words = line.strip_prefix("# ").unwrap_or(&line);
+            let joined = [":", ",", "then"].iter().any(|end| text.ends_with(end));
+            text.push_str(match () {
+                () if text.is_empty() => "",
+                () if joined => " ",
+                () if words.starts_with("or ") => ", ",
+                () => "; ",
+            });
+            text.push_str(words);
+        }
+        text
     }
 
     /// The commands that repair it, in order, or first show what must be known. Lines that begin with `#` are for reading.

@@ -196,6 +196,8 @@ pub struct PodRecord {
     pub waiting_message: Str,
     /// The last container that ended with a failure: exit code and reason.
     pub failed: Option<(i32, Str)>,
+    /// What that one said as it ended; mostly nothing.
+    pub failed_message: Str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -307,6 +307,7 @@ impl View<'_> {
         };
         let action = worker.action().unwrap_or(Action::Load);
         let (restarts, exit) = (worker.restarts, worker.failed.as_ref().map(|(code, _)| *code));
+        let says = worker.failed_message.clone();
         // A pod that is being ended fails as it should.
         let crashing = worker.crashing() && !worker.deleting && worker.phase != Phase::Failed;
         if worker.image_missing() {
@@ -314,8 +315,8 @@ impl View<'_> {
             found.push(Problem::WorkerImageMissing { image: image.clone(), reason: worker.waits().unwrap_or_default() });
         } else if crashing {
             found.push(match action {
-                Action::Load => Problem::LoadCrashLoop { restarts, exit },
-                Action::Unload => Problem::UnloadCrashLoop { restarts, exit, begun: self.unload_begun() },
+                Action::Load => Problem::LoadCrashLoop { restarts, exit, says },
+                Action::Unload => Problem::UnloadCrashLoop { restarts, exit, says, begun: self.unload_begun() },
             });
         } else if failed >= MADE_AGAIN {
             found.push(Problem::WorkerMadeAgain { action, times: failed });

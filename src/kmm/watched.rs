@@ -66,9 +66,12 @@ impl PodRecord {
             _ => None,
         });
         let failed = containers.iter().find_map(|it| match &it.state {
-            ContainerState::Terminated { exit_code, reason, .. } if *exit_code != 0 => Some((*exit_code, reason.clone())),
-            _ => it.last_exit.filter(|code| *code != 0).map(|code| (code, Str::from("Error"))),
+            ContainerState::Terminated { exit_code, reason, message, .. } if *exit_code != 0 => {
+                Some(((*exit_code, reason.clone()), message.clone()))
+            }
+            _ => it.last_exit.filter(|code| *code != 0).map(|code| ((code, Str::from("Error")), it.last_message.clone())),
         });
+        let (failed, failed_message) = failed.unzip();
         Some(Self {
             key: pod.key.clone(),
             uid: pod.meta.uid.clone(),
@@ -89,6 +92,7 @@ impl PodRecord {
             waiting: waiting.as_ref().map(|(reason, _)| reason.clone()),
             waiting_message: waiting.map(|(_, message)| message).unwrap_or_default(),
             failed,
+            failed_message: failed_message.unwrap_or_default(),
         })
     }
 }

@@ -8,7 +8,12 @@ use std::{
 };
 
 use lockkeeper::{
-    engine::{Engine, EngineOptions, picture::Mode},
+    api::ComponentKey,
+    engine::{
+        Engine, EngineOptions,
+        intent::{Intent, IntentOutcome, NodeTarget},
+        picture::Mode,
+    },
     sim::{
         actors::KubeletOptions,
         demo::{DemoOptions, Scenario, kmm},
@@ -350,7 +355,21 @@ fn a_label_moved_by_hand_is_observed_counted_and_not_steered() {
         people::label(&drivers.hands, GPU, &node, Some(NEW)).await.unwrap();
         let by = || text(&drivers.handoff(&node), "/spec/requestedBy") == "label";
         drivers.until("it is seen", by).await;
-        drivers.until("who holds the device is named", || drivers.blocked(&node, "Claimant", "evicts nobody")).await;
+        let step = "evict it yourself (kubectl -n ml delete pod ";
+        drivers.until("who holds the device is named, with what works now", || drivers.blocked(&node, "Claimant", step)).await;
+        assert!(!drivers.blocked(&node, "Claimant", "lockkeeper handoff"), "that is refused while this one runs");
+        let again = Intent::HandOver {
+            component: ComponentKey::new(NAMESPACE, "gpu"),
+            nodes: vec![NodeTarget { node: node.as_str().into(), uid: None }],
+            to: NEW.into(),
+            pause_after: Vec::new(),
+            reason: String::new(),
+        };
+        assert!(matches!(engine.ask(again).await, IntentOutcome::Refused { .. }));
+        // KMM goes on under them, and its unload fails again and again: what it said, and what ends that.
+        for words in ["saying: ", "end what holds the module", "reboot the node"] {
+            drivers.until(&format!("{words} is said"), || drivers.blocked(&node, "WorkerFailed", words)).await;
+        }
         assert!(drivers.is_open(&node), "no node is closed for it");
         // The person makes room at last.
         drivers.hands.merge(&format!("/api/v1/nodes/{node}"), &json!({"spec": {"unschedulable": true}})).await.unwrap();

@@ -239,6 +239,7 @@ fn only_a_mount_older_than_the_plugins_process_is_dead() {
 fn what_registers_and_logs_beside_the_plugin_may_restart_without_harm() {
     let container = |name: &str, seconds: i64| ContainerRecord {
         last_exit: None,
+        last_message: Default::default(),
         name: name.into(),
         init: false,
         ready: true,

@@ -199,6 +199,7 @@ impl PodBuilder {
         let reason: Str = if exit_code == 0 { "Completed".into() } else { "Error".into() };
         self.extra().containers = vec![ContainerRecord {
             last_exit: None,
+            last_message: Default::default(),
             name: "main".into(),
             init: false,
             ready: false,
@@ -212,6 +213,7 @@ impl PodBuilder {
     pub fn waiting(mut self, reason: &str, message: &str) -> Self {
         self.extra().containers = vec![ContainerRecord {
             last_exit: None,
+            last_message: Default::default(),
             name: "main".into(),
             init: false,
             ready: false,

@@ -474,6 +474,7 @@ fn containers(raw: Option<&RawValue>, init: bool, context: &mut Context) -> Vec<
         restarts: status.restart_count.unwrap_or(0),
         state: state(&status.state, context),
         last_exit: status.last_state.terminated.as_ref().and_then(|it| it.exit_code),
+        last_message: context.own(status.last_state.terminated.as_ref().map(|it| &*it.message).unwrap_or_default()),
     };
     statuses.iter().map(|status| record(status, context)).collect()
 }

@@ -278,6 +278,7 @@ fn daemon_set_users_are_restarted_after_the_plugin_and_never_evicted() {
     enters(drained, Phase::Detaching);
     let container = |since: i64| crate::fleet::records::ContainerRecord {
         last_exit: None,
+        last_message: Default::default(),
         name: "csi-cephfsplugin".into(),
         init: false,
         ready: true,
@@ -440,6 +441,7 @@ fn g27_a_missing_plugin_pod_is_named_and_nobody_is_deleted_by_force() {
 fn a_silent_upgrade_is_unplanned_and_a_crash_leaves_stale_mounts() {
     let container = |restarts: i32| crate::fleet::records::ContainerRecord {
         last_exit: None,
+        last_message: Default::default(),
         name: "csi-cephfsplugin".into(),
         init: false,
         ready: true,
@@ -540,6 +542,7 @@ fn pods_with_dead_mounts_are_named_in_the_components_status_and_in_status() {
         ready: true,
         restarts: 1,
         last_exit: None,
+        last_message: Default::default(),
         state: crate::fleet::records::ContainerState::Running { since: Some(at(-20)) },
     };
     let new = plugin_pod("csi-new", "new").created(at(-90)).but(|pod| {

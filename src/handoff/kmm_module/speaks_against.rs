@@ -125,33 +125,39 @@ fn has_outdated(f: &Facts<'_>, k: Followed<'_>) -> bool {
     f.record().is_some_and(|node| node.labels.contains_key(&*key))
 }
 
-/// The module is lost, or on its way out or in, on a node that nobody works on: a taint, an edit of the Module, a hand. The word says what it
-/// is. A node without a version label counts until KMM has taken out what it had there: so long its device is gone, and its module may not be.
-pub(in crate::handoff) fn disturbance(f: &Facts<'_>) -> Option<&'static str> {
-    let k = f.kmm()?;
+/// The module is lost, or on its way out or in, on a node that nobody works on: a taint, an edit of the Module, a hand. The words say what it
+/// is, all that is wrong there; empty: nothing. A node without a version label counts until KMM has taken out what it had there: so long its
+/// device is gone, and its module may not be.
+pub(in crate::handoff) fn disturbance(f: &Facts<'_>) -> Vec<&'static str> {
+    let Some(k) = f.kmm() else { return Vec::new() };
     let idle = f.handoff().is_none_or(|handoff| handoff.status.phase.is_ended() || handoff.status.phase == Phase::Queued);
     let leaves = k.here.recorded.is_some()
         && matches!(k.module.state, State::Stopping | State::Unloading | State::Reloading | State::Stuck | State::Unknown);
     let wanted = f.desired().is_some() || matches!(k.labels().row().0, 9) || leaves;
     if !idle || !f.occupancy.selected || !wanted {
-        return None;
+        return Vec::new();
     }
+    let mut broken: Vec<&'static str> = Vec::new();
     // KMM is about to take it off, whatever it has done so far.
-    if k.here.taint.is_some() {
-        return Some("KeptOut");
+    broken.extend(k.here.taint.as_ref().map(|_| "KeptOut"));
+    for problem in k.module.problems.iter().filter(|problem| problem.weight() == Weight::Broken) {
+        if !broken.contains(&problem.kind()) {
+            broken.push(problem.kind());
+        }
     }
-    let broken = k.module.problems.iter().find(|problem| problem.weight() == Weight::Broken).map(Problem::kind);
+    let or = |word: &'static str| if broken.is_empty() { vec![word] } else { broken.clone() };
     match k.module.state {
+        _ if k.here.taint.is_some() => broken,
         // Nothing has been there yet: a first install takes nothing away.
-        State::Starting | State::Loading | State::Waiting if f.handoff().is_none() && broken.is_none() => None,
-        State::Loaded => broken.filter(|_| !k.works(f)),
-        State::Absent => None,
+        State::Starting | State::Loading | State::Waiting if f.handoff().is_none() && broken.is_empty() => Vec::new(),
+        State::Loaded if k.works(f) => Vec::new(),
+        State::Absent => Vec::new(),
         // What a silent node runs is counted as not Ready.
-        State::Unknown => broken,
-        State::Stopping | State::Unloading => broken.or(Some("Unloading")),
-        State::Reloading => broken.or(Some("Reloading")),
-        State::Starting | State::Loading | State::Waiting => broken.or(Some("Loading")),
-        State::Stuck => broken.or(Some("Stuck")),
+        State::Loaded | State::Unknown => broken,
+        State::Stopping | State::Unloading => or("Unloading"),
+        State::Reloading => or("Reloading"),
+        State::Starting | State::Loading | State::Waiting => or("Loading"),
+        State::Stuck => or("Stuck"),
     }
 }
 

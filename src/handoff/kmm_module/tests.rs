@@ -7,6 +7,7 @@ mod refused;
 mod rows;
 mod stranded;
 mod told;
+mod ways;
 
 use std::collections::BTreeSet;
 

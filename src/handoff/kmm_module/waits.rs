@@ -47,12 +47,9 @@ pub(super) fn named(f: &Facts<'_>, k: Followed<'_>, kind: BlockerKind, problem: 
         _ => None,
     };
     let problem = told.as_ref().unwrap_or(problem);
-    let lines = problem.repair(&place);
-    let alternatives = lines.iter().any(|line| line.starts_with("# or"));
-    let commands: Vec<String> = lines.iter().filter(|line| !line.starts_with('#')).cloned().collect();
-    let repair = match commands.len() {
-        0 => String::new(),
-        _ => format!(". Repair: {}", commands.join(if alternatives { ", or " } else { "; " })),
+    let repair = match problem.advice(&place) {
+        advice if advice.is_empty() => advice,
+        advice => format!(". Repair: {advice}"),
     };
     f.on_node(kind, format!("{}: {}{repair}", problem.kind(), problem.text(&place)))
 }

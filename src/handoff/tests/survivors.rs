@@ -95,7 +95,7 @@ fn a_second_look_is_the_same_only_if_every_part_is() {
 
 fn counted(standing: Standing, change: impl FnOnce(&mut Contribution)) -> Contribution {
     let mut it = Contribution {
-        disturbed: None,
+        disturbed: Vec::new(),
         stale: Vec::new(),
         unplanned: false,
         ordered_by_label: false,

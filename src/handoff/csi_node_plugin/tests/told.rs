@@ -33,6 +33,7 @@ fn condition(mut fleet: FleetBuilder, kind: &str) -> crate::api::component::Cond
 fn unplanned() -> FleetBuilder {
     let container = crate::fleet::records::ContainerRecord {
         last_exit: None,
+        last_message: Default::default(),
         name: "csi-cephfsplugin".into(),
         init: false,
         ready: true,

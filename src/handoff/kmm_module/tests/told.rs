@@ -70,7 +70,7 @@ fn nodes_that_kmm_leaves_alone_for_ever_are_an_anomaly_with_their_names_and_the_
     assert_eq!((said.status.as_str(), said.reason.as_str()), ("True", "NeedsRepair"));
     assert!(said.message.contains("KmmStuck on n2, n3: of n2: StuckLabels: KMM has no rule"), "{}", said.message);
     assert!(
-        said.message.contains("Repair: kubectl label node n2 beta.kmm.node.kubernetes.io/version-schedule-pod.drv.mod-"),
+        said.message.contains("kubectl label node n2 beta.kmm.node.kubernetes.io/version-schedule-pod.drv.mod-"),
         "{}",
         said.message
     );
@@ -246,6 +246,7 @@ fn waiting(reason: &str, message: &str) -> ContainerRecord {
         restarts: 0,
         state: ContainerState::Waiting { reason: reason.into(), message: message.into() },
         last_exit: None,
+        last_message: Default::default(),
     }
 }
 
