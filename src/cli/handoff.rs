@@ -61,6 +61,7 @@ pub async fn run(handoff: Handoff, global: &Global) -> Result<Exit, Failure> {
     let mut session = session::open(global, session::Need::Write).await?;
     let picture = session.complete(Duration::from_secs(60)).await?;
     let component = handoff.component.key(global, &session.namespace);
+    plan::possible(&picture, &component, handoff.to.as_ref())?;
     let report = plan::report(&picture, &component, &handoff.node, handoff.to.as_ref())?;
     if report.refused {
         return Err(Failure::Refused(shown::refusals(&report)));

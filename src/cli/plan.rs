@@ -15,7 +15,7 @@ use crate::{
         facts::Facts,
         plan::{Request, from_facts, held_back},
     },
-    engine::{intent::NodeTarget, picture::Picture},
+    engine::{intent::NodeTarget, intent_plan, picture::Picture},
 };
 
 #[derive(Debug, Clone, Args)]
@@ -77,9 +77,7 @@ pub fn report(
 fn under_way(picture: &Picture, component: &ComponentKey, node: &NodeName) -> Option<String> {
     let facts = Facts::of(picture, component, node)?;
     let handoff = facts.handoff()?;
-    let spec = handoff.spec.as_ref().ok();
-    let without = if spec.is_some_and(|spec| facts.follows_aim(spec)) { "what is current" } else { "out of service" };
-    let to = spec.and_then(|spec| spec.version.as_deref()).unwrap_or(without);
+    let to = facts.heading();
     match handoff.status.phase {
         phase if phase.is_ended() => None,
         Phase::Queued => Some(format!("NodeHandoff {} to {to} is queued already: a new one takes its place", handoff.key)),
@@ -107,6 +105,13 @@ pub fn target(picture: &Picture, component: &ComponentKey, to: Option<&Version>)
             Err(Failure::usage(format!("NodeComponent {component} does not decode, so it has no version of its own: give --to")))
         }
     }
+}
+
+/// The component has this version to hand over to now: anything else names what is not there.
+pub fn possible(picture: &Picture, component: &ComponentKey, to: Option<&Version>) -> Result<(), Failure> {
+    let view = picture.fleet.components.get(component).ok_or_else(|| session::no_component(picture, component))?;
+    let possible = to.map_or(Ok(()), |to| intent_plan::offered(view, to));
+    possible.map_err(|why| Failure::usage(format!("{why} (on {})", picture.fleet.cluster.context)))
 }
 
 /// The nodes by name, each once, as they are seen now.

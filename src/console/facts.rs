@@ -20,7 +20,7 @@ use crate::{
         ending,
         observed::ready_plugin,
         phases, tally,
-        verdict::{Verdict, Wait},
+        verdict::{Blocker, BlockerKind, Verdict, Wait},
     },
     kmm::State,
 };
@@ -73,7 +73,7 @@ pub struct Facts<'a> {
 pub struct Blocked<'a> {
     pub word: Cow<'a, str>,
     pub object: Cow<'a, str>,
-    pub message: &'a str,
+    pub message: Cow<'a, str>,
     pub since: Option<Timestamp>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Blocked<'a> {
         Self {
             word: (&*record.kind).into(),
             object: (&*record.object).into(),
-            message: &record.message,
+            message: (&*record.message).into(),
             since: time(&record.since),
         }
     }
@@ -253,6 +253,20 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Where the handoff that is there goes, in words. One that names no version heads for what was current when it began; in the queue, for
+    /// what will be current then.
+    pub fn heading(&self) -> String {
+        let begun = self.status().filter(|status| status.phase != Phase::Queued).and_then(|status| status.run.as_ref());
+        let spec = self.handoff().and_then(|handoff| handoff.spec.as_ref().ok());
+        let named = spec.and_then(|spec| spec.version.as_deref());
+        match (begun.and_then(|run| run.target.as_deref()).or(named), spec, self.aim()) {
+            (Some(version), ..) => version.to_owned(),
+            (None, Some(spec), Some(aim)) if self.follows_aim(spec) => format!("what is current ({aim} now)"),
+            (None, Some(spec), None) if self.follows_aim(spec) => "what is current".to_owned(),
+            (None, ..) => "out of service".to_owned(),
+        }
+    }
+
     /// No version asks for what is current.
     pub fn follows_aim(&self, spec: &NodeHandoffSpec) -> bool {
         self.occupancy.csi.is_some() || self.occupancy.kmm.is_some() && spec.requested_by != BY_LABEL
@@ -301,27 +315,56 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// A blocker in words.
+    pub fn said(&self, blocker: &'a Blocker) -> Blocked<'a> {
+        let (word, object) = (blocker.kind.word(), blocker.object.to_string());
+        self.told(Blocked {
+            word: word.into(),
+            object: object.into(),
+            message: (&*blocker.message).into(),
+            since: Some(blocker.since),
+        })
+    }
+
+    /// The same of one that was written down.
+    pub fn said_of(&self, record: &'a BlockerRecord) -> Blocked<'a> {
+        self.told(Blocked::recorded(record))
+    }
+
+    /// That others are before it in the queue holds for thousands alike, in the same words: who it is, and why that one waits, is looked up
+    /// only for those that are shown.
+    fn told(&self, blocked: Blocked<'a>) -> Blocked<'a> {
+        let by_others = blocked.word == BlockerKind::QueuedBehind.word() && blocked.object.starts_with("NodeComponent ");
+        match by_others.then(|| self.picture.queues.before(self.key, &self.node.name)).flatten() {
+            Some(first) => {
+                let object = format!("NodeHandoff {}.{}", first.component, first.node).into();
+                Blocked { object, message: first.sentence().into(), ..blocked }
+            }
+            None => blocked,
+        }
+    }
+
     pub fn blocked(&self) -> Option<Blocked<'a>> {
         if let Some(record) = self.recorded().first() {
-            return Some(Blocked::recorded(record));
+            return Some(self.said_of(record));
         }
         if let Some(blocker) = self.wait().and_then(|wait| wait.blockers.first()) {
-            return Some(Blocked {
-                word: blocker.kind.word().into(),
-                object: blocker.object.to_string().into(),
-                message: &blocker.message,
-                since: Some(blocker.since),
-            });
+            return Some(self.said(blocker));
         }
         if let Some(Verdict::Failed { reason }) = self.verdict {
-            return Some(Blocked { word: (&*reason.word).into(), object: "".into(), message: &reason.message, since: None });
+            return Some(Blocked {
+                word: (&*reason.word).into(),
+                object: "".into(),
+                message: (&*reason.message).into(),
+                since: None,
+            });
         }
         let status = self.status()?;
         if let Some(reason) = status.reason.as_ref().filter(|_| status.phase != Phase::Done) {
             return Some(Blocked {
                 word: (&*reason.word).into(),
                 object: "".into(),
-                message: &reason.message,
+                message: (&*reason.message).into(),
                 since: self.since(),
             });
         }

@@ -99,7 +99,11 @@ impl Term {
             Column::Version => facts.version().is_some_and(|version| has(version.as_str())),
             Column::Target => facts.target().is_some_and(has),
             Column::Phase => has(facts.word()),
-            Column::Blocker => facts.blocked().is_some_and(|blocked| has(&blocked.word) || has(&blocked.object)),
+            // Who is before it in the queue is another row's: it comes and goes with that one.
+            Column::Blocker => facts.blocked().is_some_and(|blocked| {
+                has(&blocked.word)
+                    || !(blocked.word == "QueuedBehind" && blocked.object.starts_with("NodeHandoff ")) && has(&blocked.object)
+            }),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     },
     handoff::{
         action::{HandoffRef, Op},
-        ending,
+        ending, offer,
     },
 };
 
@@ -22,8 +22,8 @@ pub enum Refusal {
     NoComponent(ComponentKey),
     #[error("NodeComponent {component} is refused: {why}")]
     ComponentRefused { component: ComponentKey, why: String },
-    #[error("version {version} of {component} is unknown; known: {known}")]
-    UnknownVersion { component: ComponentKey, version: Version, known: String },
+    #[error("nothing of NodeComponent {component} can be handed over: {why}")]
+    NotOffered { component: ComponentKey, why: String },
     #[error("there is no Node {0}")]
     NoNode(NodeName),
     #[error("Node {0} was deleted and made again since it was shown; look at it again")]
@@ -97,7 +97,7 @@ pub fn plan(fleet: &FleetView, intent: &Intent, by: &str) -> Result<Vec<Op>, Ref
             let (record, mut spec) = handoff(fleet, component, node)?;
             let from = record.status.run.as_ref().and_then(|run| run.from.clone());
             let from = from.ok_or_else(|| Refusal::NothingToRollBackTo(record.key.clone()))?;
-            known_version(component_of(fleet, component)?, &Version::from(from.as_str()))?;
+            offered(component_of(fleet, component)?, &Version::from(from.as_str()))?;
             match record.status.phase {
                 phase if phase.is_ended() || phase == Phase::Held => spec.attempt = spec.attempt.saturating_add(1),
                 // Another target while one runs would count only after it: the node would be handed over first, and then back.
@@ -162,15 +162,19 @@ fn component_of<'a>(fleet: &'a FleetView, key: &ComponentKey) -> Result<&'a Comp
     fleet.components.get(key).map(|view| &**view).ok_or_else(|| Refusal::NoComponent(key.clone()))
 }
 
-fn known_version(component: &ComponentView, version: &Version) -> Result<(), Refusal> {
-    if component.knows(version) {
-        return Ok(());
+/// The component has this version to hand over to now. What it does not have would wait in the queue until somebody edits the component.
+///
+/// # Errors
+/// It does not, or what it has is not known; with what to do instead.
+pub fn offered(component: &ComponentView, version: &Version) -> Result<(), Refusal> {
+    let key = &component.record.key;
+    if let Some(why) = offer::not_offered(component, version) {
+        return Err(Refusal::NotOffered { component: key.clone(), why });
     }
-    let known: Vec<_> = match &component.csi {
-        Some(csi) => csi.known.iter().map(Version::as_str).collect(),
-        None => component.versions.keys().map(Version::as_str).collect(),
-    };
-    Err(Refusal::UnknownVersion { component: component.record.key.clone(), version: version.clone(), known: known.join(", ") })
+    match component.refusals.first() {
+        Some(why) if component.aim().is_none() => Err(Refusal::ComponentRefused { component: key.clone(), why: why.clone() }),
+        _ => Ok(()),
+    }
 }
 
 /// The name of the NodeHandoff of a component and a node.
@@ -237,7 +241,7 @@ fn hand_over(
     if let Some(why) = view.refusals.first() {
         return Err(Refusal::ComponentRefused { component: component.clone(), why: why.clone() });
     }
-    known_version(view, to)?;
+    offered(view, to)?;
     let mut position = last_position(fleet, component);
     let mut ops = Vec::with_capacity(nodes.len());
     for target in nodes {

@@ -13,7 +13,7 @@ use crate::{
     handoff::{
         action::Subject,
         decide::Decisions,
-        queue::{Place, Queue},
+        queue::{Before, Place, Queue},
         verdict::Verdict,
     },
 };
@@ -84,6 +84,14 @@ impl Queues {
         match self {
             Self::Decided(queue) => queue.position(&(node.clone(), component.clone())),
             Self::Listed(listed) => listed.get(component)?.iter().position(|queued| queued == node),
+        }
+    }
+
+    /// Who keeps the turn that the node waits for; None: nobody does, or it is not known.
+    pub fn before(&self, component: &ComponentKey, node: &NodeName) -> Option<Before<'_>> {
+        match self {
+            Self::Decided(queue) => queue.before(&(node.clone(), component.clone())),
+            Self::Listed(_) => None,
         }
     }
 

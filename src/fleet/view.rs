@@ -223,11 +223,13 @@ impl ComponentView {
         loud.map(|it| format!("{}: {}", it.reason, it.message))
     }
 
-    /// A version of a module, or a revision of a nodeplugin.
-    pub fn knows(&self, version: &Version) -> bool {
-        match &self.csi {
-            Some(csi) => csi.known.contains(version),
-            None => self.versions.contains_key(version),
+    /// A handoff to this version can go on as things stand: it is one of the component's own; of a nodeplugin and of a Module of KMM only
+    /// what is current is. What is current may not be known: that is refused for its own reasons.
+    pub fn offers(&self, version: &Version) -> bool {
+        match (&self.csi, &self.kmm) {
+            (Some(csi), _) => csi.current.as_ref().is_none_or(|current| current == version),
+            (None, Some(kmm)) => kmm.aim().is_none_or(|aim| aim == *version),
+            (None, None) => self.versions.contains_key(version),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     cordon::{self, Cordon},
     ending,
     facts::Facts,
-    in_use,
+    in_use, offer,
     patch::whole_seconds,
     pod_state::state_of,
     shared_phases::{cordon_kept, cordoning, evictions, forget_cordon, held, preflight, uncordoning},
@@ -181,7 +181,7 @@ fn revision_changed(f: &Facts<'_>, csi: Csi<'_>) -> Option<Verdict> {
         return Some(next.put(Evidence::Watched, why));
     }
     if asked {
-        let message = format!("{was} was asked for, and nothing was replaced: {}", instead(csi, current));
+        let message = format!("{was} was asked for, and nothing was replaced: {}", offer::instead(csi.view, current));
         return Some(Transition::new(f).reason(REVISION_CHANGED, &message).end(Phase::Aborted).put(Evidence::Watched, message));
     }
     let current = current.to_string();
@@ -478,17 +478,6 @@ pub(super) fn twins(f: &Facts<'_>, csi: Csi<'_>) -> Vec<String> {
     csi.view.twins.iter().map(text).collect()
 }
 
-/// What to do where another revision, or another word of a remount, is the aim by now.
-fn instead(csi: Csi<'_>, current: &Version) -> String {
-    match &csi.view.plugin.remount {
-        Some(_) => format!("spec.csiNodePlugin.remount is {current} now: ask for {current}"),
-        None => format!(
-            "a deleted pod always comes back with the DaemonSet's current revision, which is {current}. Ask for {current}, or bring the old \
-             template back first (kubectl rollout undo, or where its owner keeps it)"
-        ),
-    }
-}
-
 /// What speaks against a handoff of this kind on this node, beside what is asked of every kind.
 pub(super) fn refusals(f: &Facts<'_>, csi: Csi<'_>, all: &mut Vec<Blocker>) {
     let current = csi.view.current.as_ref();
@@ -496,7 +485,7 @@ pub(super) fn refusals(f: &Facts<'_>, csi: Csi<'_>, all: &mut Vec<Blocker>) {
         all.push(f.blocker(
             BlockerKind::UnknownVersion,
             ObjectRef::new("NodeComponent", f.key),
-            format!("{asked} was asked for: {}", instead(csi, current)),
+            format!("{asked} was asked for: {}", offer::instead(csi.view, current)),
         ));
     }
     if csi.here.pods.is_empty() {

@@ -21,6 +21,7 @@ pub mod kmm_module;
 pub mod lease;
 pub mod named;
 pub mod observed;
+pub mod offer;
 pub mod patch;
 pub mod phases;
 pub mod plan;

@@ -1,6 +1,8 @@
 //! Who is admitted next, over all components, and why each of the others waits: the operator's order by position, then by name. Each answer
 //! is kept together with what it rests on, and given anew only when something of that is different.
 
+mod before;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -30,6 +32,8 @@ use crate::{
 
 /// First installs that may be under way at once: they take nothing out of service, but the Lease's annotation must hold them.
 pub(super) const INSTALLS_AT_ONCE: usize = 50;
+
+pub use before::Before;
 
 /// A node, and the component that it is to be handed over for.
 pub type Of = (NodeName, ComponentKey);
@@ -502,6 +506,16 @@ fn answer(inputs: &Inputs<'_>, it: &Candidate<'_>, behind_others: bool, rests: &
     }
     if !record.ready.is_true() {
         return Answer::Passed(vec![on_node(BlockerKind::NodeNotReady, "not Ready: it is passed over until it is".to_owned())]);
+    }
+    // It asks for what the component does not have. Only another order or an edit of the component lets it go on, and whoever is behind it
+    // needs neither: it keeps no turn.
+    if it.component.spec().is_some() && it.contribution.target.as_ref().is_some_and(|target| !it.component.offers(target)) {
+        let (refusals, until) = (inputs.preflight)(it);
+        rests.budgets = true;
+        rests.until(until);
+        if !refusals.is_empty() {
+            return Answer::Passed(refusals);
+        }
     }
     // Closed by an earlier attempt: it is out of service already, and trying again is what brings it back.
     let again = it.contribution.closed && has_slot;

@@ -99,9 +99,11 @@ fn what_preflight_refuses_ends_with_3_and_writes_nothing() {
     let handoff = run(home.path(), &served.args(&["handoff", "gpu", "n2", "old"]));
     ends(&handoff, 3);
     says(&handoff.stderr, &["preflight refuses", "Node old", "default/static", "nothing was written"]);
+    // What the component does not have was not meant: that is no question of the node.
     let unknown = run(home.path(), &served.args(&["handoff", "gpu", "n2", "--to", "9.9"]));
-    ends(&unknown, 3);
-    says(&unknown.stderr, &["9.9"]);
+    ends(&unknown, 2);
+    says(&unknown.stderr, &["kmods/gpu", "9.9 is no version of it", "2.0", "spec.version"]);
+    ends(&run(home.path(), &served.args(&["plan", "gpu", "n2", "--to", "9.9"])), 3);
     assert_eq!(served.mutating(), []);
 }
 

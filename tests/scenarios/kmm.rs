@@ -246,6 +246,15 @@ fn the_way_back_leads_through_the_module() {
         drivers.ask(&node, json!({})).await;
         drivers.done(&node, NEW).await;
         // The Module is at the new version still: KMM would leave the node empty.
+        let back = Intent::RollBack { component: ComponentKey::new(NAMESPACE, "gpu"), node: node.as_str().into() };
+        match engine.ask(back.clone()).await {
+            IntentOutcome::Refused { message } => {
+                let way =
+                    format!("First put {OLD} and its image back into it, in one edit (spec.moduleLoader.container: version");
+                assert!(message.contains(&way) && message.contains(&format!("{NAMESPACE}/gpu is at {NEW}")), "{message}");
+            }
+            other => panic!("it was not refused: {other:?}"),
+        }
         drivers.change(&node, json!({"version": OLD, "attempt": 2})).await;
         drivers.until("it is refused", || drivers.blocked(&node, "KmmVersion", "once it is in the Module again")).await;
         assert!(drivers.runs(&node, NEW) && drivers.is_open(&node));

@@ -95,6 +95,33 @@ fn a_handoff_that_is_asked_for_again_keeps_its_place_until_it_is_queued() {
     });
 }
 
+/// Whoever waits behind others is told who is in front, and what that one waits for.
+#[test]
+fn who_is_behind_others_is_told_who_is_before_it_and_why() {
+    play(|| async {
+        let stage = Stage::new(13, 4).installed().await;
+        let engine = stage.engine();
+        stage.release().await;
+        stage.ask(&stage.nodes).await;
+        let told = |node: &str| {
+            let report = lockkeeper::cli::render::status::report(&engine.pictures().borrow(), None);
+            report.nodes.into_iter().find(|it| it.node == node).and_then(|it| it.blocker)
+        };
+        let first = format!("NodeHandoff {NAMESPACE}/{NAME}.{}", stage.nodes[1]);
+        for node in &stage.nodes[2..] {
+            let named = || {
+                told(node).is_some_and(|it| {
+                    it.kind == "QueuedBehind" && it.object == first && it.message.contains("waits for BudgetSpent")
+                })
+            };
+            stage.until(&format!("{node} names who is before it"), named).await;
+        }
+        stage.until("all run 2.0", || stage.nodes.iter().all(|node| stage.is_done(node, "2.0"))).await;
+        stage.clean();
+        engine.stop().await;
+    });
+}
+
 #[test]
 fn g05_the_slot_of_a_node_that_is_gone_is_reclaimed() {
     play(|| async {

@@ -238,7 +238,7 @@ fn node(facts: &Facts<'_>) -> Node {
         blocker: facts.blocked().map(|blocked| Blocker {
             kind: blocked.word.into_owned(),
             object: blocked.object.into_owned(),
-            message: blocked.message.to_owned(),
+            message: blocked.message.into_owned(),
             since: blocked.since.map(|since| since.to_string()),
         }),
         next,

@@ -183,19 +183,18 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
     let recorded = facts.recorded();
     match facts.verdict {
         _ if !recorded.is_empty() => {
-            let shown = recorded.iter().map(|it| Awaited {
-                word: it.kind.clone(),
-                text: facts::of_object(&it.object, &it.message),
-                since: facts::time(&it.since).unwrap_or_else(|| model.now()),
+            let shown = recorded.iter().map(|it| {
+                let said = facts.said_of(it);
+                let text = facts::of_object(&said.object, &said.message);
+                Awaited { word: it.kind.clone(), text, since: said.since.unwrap_or_else(|| model.now()) }
             });
             waits_for(page, &shown.collect::<Vec<_>>());
         }
         Some(Verdict::Act(action)) => page.pair("doing", Role::Active, &action.why),
         Some(Verdict::Wait(wait)) => {
-            let shown = wait.blockers.iter().map(|it| Awaited {
-                word: it.kind.word(),
-                text: facts::of_object(&it.object.to_string(), &it.message),
-                since: it.since,
+            let shown = wait.blockers.iter().map(|it| {
+                let said = facts.said(it);
+                Awaited { word: it.kind.word(), text: facts::of_object(&said.object, &said.message), since: it.since }
             });
             waits_for(page, &shown.collect::<Vec<_>>());
             if !wait.next.is_empty() {
@@ -206,7 +205,7 @@ fn now(page: &mut Page<'_>, facts: &Facts<'_>) {
         Some(Verdict::Done) | None => {
             if let Some(blocked) = facts.blocked() {
                 page.pair("because", Role::Waiting, &format!("{} {}", blocked.word, blocked.object));
-                page.pair("", Role::Text, blocked.message);
+                page.pair("", Role::Text, &blocked.message);
             }
         }
     }

@@ -451,7 +451,7 @@ fn blocker(facts: &Facts<'_>, pen: &mut Pen<'_>, x: u16, width: u16, style: &dyn
     let role = if facts.standing() == Standing::Ended { Role::Bad } else { Role::Waiting };
     let end = pen.text(x, width, &blocked.word, style(role));
     let left = (x + width).saturating_sub(end + 1);
-    let more = if blocked.object.is_empty() { blocked.message } else { &blocked.object };
+    let more = if blocked.object.is_empty() { &blocked.message } else { &blocked.object };
     if left >= 8 {
         pen.text(end + 1, left, more, style(Role::Muted));
     }

@@ -278,6 +278,20 @@ fn what_is_asked_for_again_keeps_its_place_before_it_is_queued_and_only_if_it_wi
 }
 
 #[test]
+fn a_version_that_the_component_does_not_have_holds_nobody_up_and_is_taken_once_it_is_there() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.ask("n1", "3");
+    world.ask("n2", "2");
+    world.spec("n1", |spec| spec.position = Some(1));
+    world.spec("n2", |spec| spec.position = Some(2));
+    world.until_phase("n2", Phase::Done);
+    assert_eq!((world.phase("n1"), world.blockers("n1")), (Phase::Queued, vec!["UnknownVersion".to_owned()]));
+    assert!(world.runs("n1", "1") && !world.nodes["n1"].unschedulable);
+    world.spec("n1", |spec| spec.version = Some("2".into()));
+    world.until_phase("n1", Phase::Done);
+}
+
+#[test]
 fn g04_a_blocked_node_is_skipped_and_stays_open() {
     let component =
         component(GPU).version("2").made("1").made("2").finalizer(FINALIZER).rollout(|it| it.blocked = BlockedPolicy::Skip);

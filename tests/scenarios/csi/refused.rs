@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use lockkeeper::{
     console::plan::{self, Request},
-    engine::intent::NodeTarget,
-    sim::scenarios::csi::{CEPHFS, NAMESPACE, Plugin, RBD, SHOP},
+    engine::intent::{Intent, IntentOutcome, NodeTarget},
+    sim::{
+        people::storage,
+        scenarios::csi::{CEPHFS, NAMESPACE, OLD, Plugin, RBD, SHOP},
+    },
 };
 use serde_json::{Value, json};
 
@@ -207,5 +210,53 @@ fn a_plan_says_whose_mounts_die_where_nobody_is_to_leave() {
         assert!(plan().nodes[0].pods.is_empty(), "nobody leaves");
         shop.spec(RBD, json!({"csiNodePlugin": {"drain": "AtRisk"}})).await;
         shop.until("they leave, and nothing dies", || !warned("lose their mounts") && !plan().nodes[0].pods.is_empty()).await;
+    });
+}
+
+/// Of a nodeplugin there is only what is current: whoever asks for another revision is told the way, and an object that was written by hand
+/// all the same keeps nobody behind it from going.
+#[test]
+fn a_revision_that_is_not_current_is_refused_with_the_way_back_and_holds_nobody_up() {
+    play(|| async {
+        let shop = Shop::open(12, 3).await;
+        let [first, second, third] = [0, 1, 2].map(|at| shop.nodes[at].clone());
+        shop.release(CEPHFS).await;
+        shop.ask(CEPHFS, &first).await;
+        shop.until("the first is done", || shop.phase(CEPHFS, &first) == "Done").await;
+        let old = text(&shop.handoff(CEPHFS, &first), "/status/run/from").to_owned();
+        let new = text(&shop.handoff(CEPHFS, &first), "/status/run/target").to_owned();
+        let way = "kubectl -n ceph rollout undo daemonset/csi-cephfsplugin";
+        let asked = |intent: Intent| async {
+            match shop.engine.ask(intent).await {
+                IntentOutcome::Refused { message } => message,
+                other => panic!("it was not refused: {other:?}"),
+            }
+        };
+        let told = asked(Intent::RollBack { component: CEPHFS.key(), node: first.as_str().into() }).await;
+        assert!([&old, &new, way].iter().all(|word| told.contains(word)), "{told}");
+        let told = asked(Intent::HandOver {
+            component: CEPHFS.key(),
+            nodes: vec![NodeTarget { node: second.as_str().into(), uid: None }],
+            to: old.as_str().into(),
+            pause_after: Vec::new(),
+            reason: String::new(),
+        })
+        .await;
+        assert!(told.contains(way), "{told}");
+        assert!(shop.handoff(CEPHFS, &second).is_null(), "nothing was written");
+
+        let by_hand = json!({"spec": {"version": old, "attempt": 2, "position": 1}});
+        let path = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs/cephfs.{first}");
+        shop.hands.merge(&path, &by_hand).await.unwrap();
+        let said = || shop.handoff(CEPHFS, &first)["status"]["blockers"].to_string();
+        shop.until("it says why it waits", || said().contains("UnknownVersion") && said().contains(way)).await;
+        shop.ask(CEPHFS, &third).await;
+        shop.until("the one behind it is done", || shop.phase(CEPHFS, &third) == "Done").await;
+        assert_eq!(shop.phase(CEPHFS, &first), "Queued");
+        // Once the template is back it is what was asked for.
+        storage::release(&shop.hands, CEPHFS, OLD).await.unwrap();
+        shop.until("it goes back", || shop.phase(CEPHFS, &first) == "Done").await;
+        assert_eq!(text(&shop.handoff(CEPHFS, &first), "/status/run/target"), old);
+        shop.clean();
     });
 }

@@ -108,5 +108,5 @@ fn a_handoff_without_a_version_that_is_queued_is_to_what_is_current() {
     let picture = picture(story().with(queued));
     let report = crate::cli::plan::report(&picture, &key(KEY), &["n1".to_owned()], None).unwrap();
     let [told] = &report.nodes[0].warnings[..] else { panic!("{report:?}") };
-    assert!(told.contains("to what is current is queued already") && !told.contains("out of service"), "{told}");
+    assert!(told.contains("to what is current (new now) is queued already") && !told.contains("out of service"), "{told}");
 }

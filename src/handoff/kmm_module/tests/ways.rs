@@ -1,10 +1,14 @@
-//! What goes wrong is said with the way out: all that is wrong on a node and what KMM's failing worker said.
+//! What goes wrong is said with the way out: all that is wrong on a node, what KMM's failing worker said, which version comes.
 
 use super::{
     mass::{NAMES, condition, four},
     *,
 };
-use crate::api::handoff::BY_LABEL;
+use crate::{
+    api::handoff::BY_LABEL,
+    console::facts::Facts as Shown,
+    engine::picture::{Mode, Picture},
+};
 
 /// The unload fails again and again, with these last words.
 fn failing(on: &str) -> PodBuilder {
@@ -52,4 +56,17 @@ fn a_failing_unload_is_told_beside_whatever_the_handoff_waits_for() {
     let told = said(verdict(fleet()));
     assert!(told.iter().all(|(_, message)| !message.contains("lockkeeper handoff")), "that is refused now: {told:?}");
     assert_eq!(told.iter().filter(|(kind, _)| kind == "WorkerFailed").count(), 1, "{told:?}");
+}
+
+#[test]
+fn a_handoff_that_names_no_version_says_which_one_it_heads_for() {
+    let heading = |handoff: HandoffBuilder| {
+        let mut fleet = story().with(handoff.spec(|spec| spec.version = None));
+        let picture = Picture { fleet: fleet.project(at(NOW)), ..Picture::empty(Default::default(), Mode::ReadOnly) };
+        Shown::of(&picture, &key(KEY), &"n1".into()).unwrap().heading()
+    };
+    assert_eq!(heading(handoff(KEY, "n1").phase(Phase::Queued, at(190))), "what is current (2.0 now)");
+    assert_eq!(heading(in_phase(Phase::Draining)), "2.0");
+    let off = handoff(KEY, "n1").phase(Phase::Queued, at(190)).spec(|spec| spec.requested_by = BY_LABEL.into());
+    assert_eq!(heading(off), "out of service");
 }
