@@ -240,6 +240,10 @@ pub struct NodeHandoffStatus {
     pub conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// UID of the NodeComponent that it is queued for: one made again under that name is another, and what was asked of the earlier one
+    /// is not asked of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub component_uid: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

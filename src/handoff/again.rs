@@ -147,7 +147,8 @@ fn same_component(old: &ComponentView, new: &ComponentView) -> bool {
         };
         view.versions.values().map(of).collect()
     };
-    old.record.spec == new.record.spec
+    old.record.meta.uid == new.record.meta.uid
+        && old.record.spec == new.record.spec
         && old.record.meta.deletion.is_some() == new.record.meta.deletion.is_some()
         && old.refusals == new.refusals
         && old.changed_without_version == new.changed_without_version

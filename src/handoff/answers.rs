@@ -13,7 +13,7 @@ use super::{
     verdict::{Blocker, BlockerKind, ObjectRef, Verdict, Wait},
 };
 use crate::{
-    api::{Phase, Version, duration::Duration, handoff::HandoffAction},
+    api::{Phase, Uid, Version, duration::Duration, handoff::HandoffAction},
     fleet::records::HandoffRecord,
 };
 
@@ -128,18 +128,23 @@ pub(super) fn guard(f: &Facts<'_>, verdict: Verdict) -> Verdict {
             let message = format!("{why}; nothing is done on facts that may be old. Next is: {}", action.why);
             wait(f, vec![f.on_node(BlockerKind::StaleView, message)], None)
         }
-        (Verdict::Wait(waited), None) => record_wait(f.handoff(), waited, f.phase_since(), f.now, || tally::lost(f).is_some()),
+        (Verdict::Wait(waited), None) => {
+            record_wait(f.handoff(), waited, f.phase_since(), f.now, Some(&f.component.record.meta.uid), || {
+                tally::lost(f).is_some()
+            })
+        }
         (verdict, _) => verdict,
     }
 }
 
 /// Whoever reads the API finds in the status what a handoff waits for: written when it is another thing than what is written there, and once
-/// the phase has lasted. `many`: as many others may wait for the same nodes, and are not written anew for each that comes or goes.
+/// the phase has lasted; of one in the queue also for which component that is. `many`: as many others may wait for the same nodes, and are not written anew for each that comes or goes.
 pub(super) fn record_wait(
     handoff: Option<&HandoffRecord>,
     mut waited: Wait,
     since: Timestamp,
     now: Timestamp,
+    component: Option<&Uid>,
     many: impl FnOnce() -> bool,
 ) -> Verdict {
     let Some(record) = handoff.filter(|record| record.spec.is_ok() && !record.status.phase.is_ended()) else {
@@ -157,6 +162,9 @@ pub(super) fn record_wait(
     let of = HandoffRef::of(record);
     let mut status = record.status.clone();
     status.phase_since.get_or_insert(now.to_string());
+    if status.phase == Phase::Queued && status.component_uid.is_none() {
+        status.component_uid = component.map(ToString::to_string);
+    }
     status.blockers = recorded(&waited.blockers);
     status.observed_generation = Some(record.generation);
     let why = format!("record what {} waits for", record.key);

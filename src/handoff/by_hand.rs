@@ -71,7 +71,13 @@ pub fn label_order(f: &Facts<'_>) -> Option<LabelOrder> {
         // A label that says what a person's handoff asks for is no other order: the handoff may evict.
         Phase::Queued => order.filter(|_| !explained && desired != asked.as_ref()),
         // A label that failed to be followed stays the same order: it does not try for ever.
-        _ if by_label && asked.as_ref() == desired && run.is_none_or(|run| run.target == spec.version) => None,
+        _ if by_label
+            && asked.as_ref() == desired
+            && run.is_none_or(|run| run.target == spec.version)
+            && !ending::ended_with_component(f) =>
+        {
+            None
+        }
         _ => order.filter(|_| !explained),
     }
 }
@@ -158,9 +164,11 @@ pub(super) fn automatic(f: &Facts<'_>) -> Option<Verdict> {
     {
         return None;
     }
-    // What the removal of a component that was here before left behind is nobody's order for this one.
-    let removed = spec.is_some_and(|spec| spec.requested_by == BY_REMOVAL && spec.version.is_none())
-        && (f.phase().is_ended() || ending::is_out_of_service(f));
+    // What a component that was here before, and its removal, left behind is nobody's order for this one.
+    let before = ending::ended_with_component(f);
+    let removed = before
+        || spec.is_some_and(|spec| spec.requested_by == BY_REMOVAL && spec.version.is_none())
+            && (f.phase().is_ended() || ending::is_out_of_service(f));
     if (spec.is_none() || removed) && empty {
         let ready = f.record().is_some_and(|record| record.ready.is_true());
         let why = format!("{} has no version of {}: install {aim}", f.node.name, f.key);
@@ -176,8 +184,8 @@ pub(super) fn automatic(f: &Facts<'_>) -> Option<Verdict> {
             let ours = matches!(spec.requested_by.as_str(), BY_ROLLOUT | BY_INSTALL);
             // A person's handoff is left alone until the aim is another than when it began.
             let moved = run.is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
-            let elsewhere = spec.version.as_deref() != Some(aim.as_str());
-            let free = if f.phase() == Phase::Queued { ours } else { f.phase().is_ended() && (ours || moved) };
+            let elsewhere = before || spec.version.as_deref() != Some(aim.as_str());
+            let free = if f.phase() == Phase::Queued { ours } else { f.phase().is_ended() && (ours || moved || before) };
             // One that is still queued heads for where the aim was: it takes the new one, though that be what the node runs.
             let needed = f.phase() == Phase::Queued || f.loaded() != Some(&aim);
             (elsewhere && free && needed).then(|| ask(f, Some(aim), BY_ROLLOUT, why))

@@ -578,9 +578,10 @@ pub(super) fn automatic(f: &Facts<'_>, csi: Csi<'_>) -> Option<Verdict> {
         Some(spec) => {
             let ours = matches!(spec.requested_by.as_str(), BY_ROLLOUT | BY_INSTALL);
             let moved = f.run().is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
-            let elsewhere = spec.version.as_deref() != Some(aim.as_str());
+            let before = ending::ended_with_component(f);
+            let elsewhere = before || spec.version.as_deref() != Some(aim.as_str());
             let queued = f.phase() == Phase::Queued;
-            let free = if queued { ours } else { f.phase().is_ended() && (ours || moved) };
+            let free = if queued { ours } else { f.phase().is_ended() && (ours || moved || before) };
             (elsewhere && free && (queued || needed)).then(|| super::by_hand::ask(f, Some(aim), BY_ROLLOUT, why))
         }
     }

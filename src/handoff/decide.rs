@@ -22,6 +22,7 @@ use super::{
     queue::{Candidate, Changed, INSTALLS_AT_ONCE, Inputs, Of, Place, Queue},
     rollout,
     tally::{Kind, Standing, Tally, UnderWay, contribution, is_occupied},
+    transition,
     verdict::{Blocker, Verdict},
 };
 use crate::{
@@ -270,7 +271,7 @@ impl<'a> Scene<'a> {
                 let since = handoff.and_then(|it| it.status.phase_since.as_deref()?.parse().ok()).unwrap_or(now);
                 let verdict = match without_component(key, node, occupancy, now) {
                     Verdict::Wait(waited) if self.stale[0].is_none() => {
-                        answers::record_wait(handoff, waited, since, now, || false)
+                        answers::record_wait(handoff, waited, since, now, None, || false)
                     }
                     verdict => verdict,
                 };
@@ -515,6 +516,17 @@ fn without_component(key: &ComponentKey, node: &NodeView, occupancy: &Occupancy,
     }
     if bare && phase.is_ended() {
         return Verdict::Done;
+    }
+    // Queued before its component is there it waits for it; it does not stay for another one of that name.
+    if let Some(handoff) = handoff.filter(|it| bare && phase == Phase::Queued && it.status.component_uid.is_some()) {
+        let message = ending::deleted_under(key);
+        let of = HandoffRef::of(handoff);
+        let status = Box::new(transition::taken_back(handoff, ending::COMPONENT_DELETED, &message, now));
+        return Verdict::Act(Box::new(Action {
+            op: Op::PutHandoffStatus { of, status },
+            evidence: Evidence::Watched,
+            why: message,
+        }));
     }
     let carries = labels.loader.is_some() || labels.plugin.is_some() || labels.loaded.is_some();
     let (mark, loaded) = (Role::Mark.key(key), Role::Loaded.key(key));

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     api::{
-        Phase, Version,
+        ComponentKey, Phase, Version,
         component::ComponentKind,
         duration::Duration,
         handoff::{BY_REMOVAL, Ended, HandoffAction, Reason},
@@ -39,6 +39,8 @@ pub const AWAITING_CHOICE: &str = "AwaitingChoice";
 pub const OUT_OF_SERVICE: &str = "OutOfService";
 pub const LABEL_EDITED: &str = "LabelEdited";
 pub const DEADLINE: &str = "DeadlineExceeded";
+/// What was asked of a component that is gone is not asked of the next one of that name.
+pub const COMPONENT_DELETED: &str = "ComponentDeleted";
 
 /// An abort that a running handoff answers. While the old loader label is there the node is restored; after that a person must choose.
 pub(super) fn abort(f: &Facts<'_>) -> Option<Verdict> {
@@ -108,6 +110,37 @@ fn not_touched(f: &Facts<'_>) -> String {
         ComponentKind::CsiNodePlugin => "the node is opened when its plugin pod is in order",
     };
     said.to_owned()
+}
+
+/// Queued for a component that is being deleted, or for an earlier one of its name: it ends, unless an attempt before it has left something on
+/// the node, which only an attempt puts right.
+pub(super) fn of_a_deleted_component(f: &Facts<'_>) -> Option<Verdict> {
+    let uid = &f.component.record.meta.uid;
+    // What a label asks for, the node asks for still.
+    let earlier = f.status().and_then(|status| status.component_uid.as_deref());
+    let earlier = earlier.filter(|of| *of != uid.as_str() && !f.claims_label());
+    let removal = f.spec().is_some_and(|spec| spec.requested_by == BY_REMOVAL);
+    let deleted = f.component.record.meta.deletion.is_some() && !removal;
+    if f.mark().is_some() || cordon::state(f) == Cordon::Ours {
+        return None;
+    }
+    let message = match earlier {
+        Some(earlier) => format!("{} (UID {earlier}): the one of that name now is another. Ask again", deleted_under(f.key)),
+        None if deleted => deleted_under(f.key),
+        None => return None,
+    };
+    let ended = Transition::new(f).reason(COMPONENT_DELETED, &message).end(Phase::Aborted);
+    Some(ended.put(Evidence::Watched, message))
+}
+
+pub(super) fn deleted_under(component: &ComponentKey) -> String {
+    format!("NodeComponent {component} was deleted while this was queued: nothing was done")
+}
+
+/// It has ended with its component, by nobody's choice: it is no order that the next component of that name would have to leave alone.
+pub(super) fn ended_with_component(f: &Facts<'_>) -> bool {
+    f.phase().is_ended()
+        && f.status().and_then(|status| status.reason.as_ref()).is_some_and(|reason| reason.word == COMPONENT_DELETED)
 }
 
 /// A person wants to stop, and that has not been turned into a way back yet.
@@ -211,6 +244,7 @@ pub(super) fn is_due_again(f: &Facts<'_>) -> bool {
 
 fn try_again(f: &Facts<'_>) -> Verdict {
     let at = f.now.to_string();
+    let component = f.component.record.meta.uid.to_string();
     let next = Transition::new(f).edit(|status| {
         if !status.phase.is_ended()
             && let Some(run) = &status.run
@@ -221,6 +255,7 @@ fn try_again(f: &Facts<'_>) -> Verdict {
         status.reason = None;
         status.resume_at = None;
         status.conditions.clear();
+        status.component_uid = Some(component);
     });
     next.to(Phase::Queued).put(Evidence::Watched, "another attempt is asked for: back to the queue")
 }

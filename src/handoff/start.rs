@@ -183,7 +183,8 @@ pub(super) fn queued(f: &Facts<'_>) -> Verdict {
     if let Some(order) = by_hand::label_order(f) {
         return by_hand::follow(f, order);
     }
-    if let Some(verdict) = by_hand::automatic(f) {
+    // The removal of a component takes over what it has to take off a node.
+    if let Some(verdict) = by_hand::automatic(f).or_else(|| ending::of_a_deleted_component(f)) {
         return verdict;
     }
     let by = f.spec().map(|spec| spec.requested_by.as_str()).unwrap_or_default();

@@ -1,10 +1,12 @@
 //! Every change of a handoff's status: from phase to phase, with steps, proofs, history and conditions. Each is one write.
 
+use jiff::Timestamp;
+
 use super::{
     action::{Action, Evidence, Op},
     facts::Facts,
     phases,
-    verdict::{Blocker, BlockerKind, Verdict},
+    verdict::{Blocker, Verdict},
 };
 use crate::{
     api::{
@@ -79,27 +81,10 @@ impl<'f, 'a> Transition<'f, 'a> {
     pub fn end(self, phase: Phase) -> Self {
         let facts = self.facts;
         let mut next = self.to(phase);
-        let status = &mut next.status;
-        // Ended in the queue: what was asked for last has not run at all.
-        let run = status.run.as_ref().filter(|_| facts.phase() != Phase::Queued);
-        let spec = facts.spec();
-        let ended = Ended {
-            attempt: run.map_or_else(|| spec.map_or(1, |spec| spec.attempt), |run| run.attempt),
-            target: run.map_or_else(|| spec.and_then(|spec| spec.version.clone()), |run| run.target.clone()),
-            phase,
-            reason: status.reason.clone(),
-            at: facts.now.to_string(),
-        };
-        status.history.push(ended);
-        let excess = status.history.len().saturating_sub(HISTORY_KEPT);
-        status.history.drain(..excess);
-        status.resume_at = None;
-        let (word, message) = match (&status.reason, phase) {
-            (Some(reason), _) => (reason.word.clone(), reason.message.clone()),
-            (None, _) => (phase.to_string(), phases::row(facts.kind(), phase).does.to_owned()),
-        };
-        set_condition(facts, status, "Complete", phase == Phase::Done, &word, &message);
-        set_condition(facts, status, "Failed", phase == Phase::Failed, &word, &message);
+        let does = phases::row(facts.kind(), phase).does;
+        if let Some(record) = facts.handoff() {
+            close(&mut next.status, record, does, facts.now);
+        }
         next
     }
 
@@ -118,7 +103,52 @@ impl<'f, 'a> Transition<'f, 'a> {
     }
 }
 
-fn set_condition(f: &Facts<'_>, status: &mut NodeHandoffStatus, kind: &str, is: bool, reason: &str, message: &str) {
+/// The status of one that is taken out of the queue though its component, and with it all facts about it, is gone.
+pub fn taken_back(record: &HandoffRecord, word: &str, message: &str, now: Timestamp) -> NodeHandoffStatus {
+    let mut status = record.status.clone();
+    status.phase = Phase::Aborted;
+    status.phase_since = Some(now.to_string());
+    status.blockers.clear();
+    status.reason = Some(Reason { word: word.to_owned(), message: message.to_owned() });
+    status.observed_generation = Some(record.generation);
+    close(&mut status, record, "", now);
+    status
+}
+
+/// The end that the status speaks of goes to the history, and the conditions say which it was. `record` is as it was before.
+fn close(status: &mut NodeHandoffStatus, record: &HandoffRecord, does: &str, now: Timestamp) {
+    let phase = status.phase;
+    // Ended in the queue: what was asked for last has not run at all.
+    let run = status.run.as_ref().filter(|_| record.status.phase != Phase::Queued);
+    let spec = record.spec.as_ref().ok();
+    let ended = Ended {
+        attempt: run.map_or_else(|| spec.map_or(1, |spec| spec.attempt), |run| run.attempt),
+        target: run.map_or_else(|| spec.and_then(|spec| spec.version.clone()), |run| run.target.clone()),
+        phase,
+        reason: status.reason.clone(),
+        at: now.to_string(),
+    };
+    status.history.push(ended);
+    let excess = status.history.len().saturating_sub(HISTORY_KEPT);
+    status.history.drain(..excess);
+    status.resume_at = None;
+    let (word, message) = match &status.reason {
+        Some(reason) => (reason.word.clone(), reason.message.clone()),
+        None => (phase.to_string(), does.to_owned()),
+    };
+    set_condition(status, record.generation, now, "Complete", phase == Phase::Done, &word, &message);
+    set_condition(status, record.generation, now, "Failed", phase == Phase::Failed, &word, &message);
+}
+
+fn set_condition(
+    status: &mut NodeHandoffStatus,
+    generation: i64,
+    now: Timestamp,
+    kind: &str,
+    is: bool,
+    reason: &str,
+    message: &str,
+) {
     let value = if is { "True" } else { "False" };
     let before = status.conditions.iter().find(|known| known.kind == kind && known.status == value);
     let condition = Condition {
@@ -126,9 +156,8 @@ fn set_condition(f: &Facts<'_>, status: &mut NodeHandoffStatus, kind: &str, is: 
         status: value.to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),
-        last_transition_time: before
-            .map_or_else(|| super::patch::whole_seconds(f.now), |known| known.last_transition_time.clone()),
-        observed_generation: f.handoff().map(|handoff| handoff.generation),
+        last_transition_time: before.map_or_else(|| super::patch::whole_seconds(now), |known| known.last_transition_time.clone()),
+        observed_generation: Some(generation),
     };
     status.conditions.retain(|known| known.kind != kind);
     status.conditions.push(condition);

@@ -1,5 +1,6 @@
 //! The decisions of each phase, on fleets made by hand: what is done next, or what is waited for.
 
+mod deleted;
 mod told;
 
 use std::collections::BTreeSet;

@@ -11,6 +11,7 @@ use crate::{
     },
     handoff::{
         by_hand::{LabelOrder, ask},
+        ending,
         facts::Facts,
         verdict::Verdict,
     },
@@ -61,7 +62,13 @@ pub fn label_order(f: &Facts<'_>, k: Followed<'_>) -> Option<LabelOrder> {
         Phase::Queued if by_label => order.filter(|_| desired != asked.as_ref()),
         // What a person has asked for stays asked for, whatever KMM is doing meanwhile.
         Phase::Queued => None,
-        _ if by_label && asked.as_ref() == desired && run.is_none_or(|run| run.target == spec.version) => None,
+        _ if by_label
+            && asked.as_ref() == desired
+            && run.is_none_or(|run| run.target == spec.version)
+            && !ending::ended_with_component(f) =>
+        {
+            None
+        }
         _ => order.filter(|_| !explained),
     }
 }
@@ -81,7 +88,7 @@ pub fn automatic(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
         return None;
     }
     let empty = f.desired().is_none() && !is_there(f.occupancy);
-    if f.spec().is_none() && empty {
+    if (f.spec().is_none() || ending::ended_with_component(f)) && empty {
         let ready = f.record().is_some_and(|record| record.ready.is_true());
         let why = format!("{} has no version of Module {}: install {aim}", f.node.name, k.view.key);
         return (policy.rollout.install == InstallMode::Auto && ready).then(|| ask(f, Some(aim), BY_INSTALL, why));
@@ -97,8 +104,9 @@ pub fn automatic(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
             let ours = matches!(spec.requested_by.as_str(), BY_ROLLOUT | BY_INSTALL);
             // A person's handoff is left alone until the aim is another than when it began.
             let moved = f.run().is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
-            let elsewhere = spec.version.as_deref() != Some(aim.as_str());
-            let free = if f.phase() == Phase::Queued { ours } else { f.phase().is_ended() && (ours || moved) };
+            let before = ending::ended_with_component(f);
+            let elsewhere = before || spec.version.as_deref() != Some(aim.as_str());
+            let free = if f.phase() == Phase::Queued { ours } else { f.phase().is_ended() && (ours || moved || before) };
             let needed = f.phase() == Phase::Queued || runs.as_ref() != Some(&aim);
             (elsewhere && free && needed).then(|| ask(f, Some(aim), BY_ROLLOUT, why))
         }

@@ -260,3 +260,35 @@ fn a_revision_that_is_not_current_is_refused_with_the_way_back_and_holds_nobody_
         shop.clean();
     });
 }
+
+/// What was asked of a component that is gone is not asked of the next one of that name.
+#[test]
+fn what_is_queued_for_a_component_that_is_deleted_ends_with_it() {
+    play(|| async {
+        let shop = Shop::open(13, 2).await;
+        let node = shop.nodes[0].clone();
+        shop.spec(CEPHFS, json!({"rollout": {"paused": true}})).await;
+        shop.release(CEPHFS).await;
+        shop.ask(CEPHFS, &node).await;
+        let noted = || text(&shop.handoff(CEPHFS, &node), "/status/componentUid").to_owned();
+        shop.until("it is queued for this component", || !noted().is_empty()).await;
+        let path = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodecomponents/{}", CEPHFS.name);
+        shop.hands.delete(&path).await.unwrap();
+        shop.until("it is gone", || shop.world.api.get("nodecomponents.lockkeeper.dev", NAMESPACE, CEPHFS.name).is_none()).await;
+        let reason = || {
+            let handoff = shop.handoff(CEPHFS, &node);
+            (text(&handoff, "/status/phase").to_owned(), text(&handoff, "/status/reason/word").to_owned())
+        };
+        let ended = ("Aborted".to_owned(), "ComponentDeleted".to_owned());
+        shop.until("it has ended", || reason() == ended).await;
+        let uid = || shop.plugin_pod(CEPHFS, &node).map(|pod| text(&pod, "/metadata/uid").to_owned());
+        let before = uid();
+        shop.hands.create(&CEPHFS.component()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        assert_eq!((reason(), uid()), (ended, before), "nobody has asked the new one");
+        let path = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs/cephfs.{node}");
+        shop.hands.merge(&path, &json!({"spec": {"attempt": 2}})).await.unwrap();
+        shop.until("asked again it goes", || shop.phase(CEPHFS, &node) == "Done").await;
+        shop.clean();
+    });
+}
