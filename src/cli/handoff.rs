@@ -49,8 +49,11 @@ pub struct Handoff {
 }
 
 fn phase(text: &str) -> Result<Phase, String> {
-    let pausable =
-        || Phase::ALL.into_iter().filter(|phase| !phase.is_ended() && *phase != Phase::Held && *phase != Phase::Queued);
+    let pausable = || {
+        Phase::ALL
+            .into_iter()
+            .filter(|phase| !phase.is_ended() && !matches!(phase, Phase::Held | Phase::Queued | Phase::Uncordoning))
+    };
     pausable().find(|phase| phase.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
         let words: Vec<&str> = pausable().map(Phase::as_str).collect();
         format!("want one of {}", words.join(", "))
@@ -61,13 +64,14 @@ pub async fn run(handoff: Handoff, global: &Global) -> Result<Exit, Failure> {
     let mut session = session::open(global, session::Need::Write).await?;
     let picture = session.complete(Duration::from_secs(60)).await?;
     let component = handoff.component.key(global, &session.namespace);
-    plan::possible(&picture, &component, handoff.to.as_ref())?;
+    plan::possible(&picture, &component, handoff.to.as_ref(), &handoff.pause_after)?;
     let report = plan::report(&picture, &component, &handoff.node, handoff.to.as_ref())?;
     if report.refused {
         return Err(Failure::Refused(shown::refusals(&report)));
     }
     let mut out = Out::stdout();
-    for warning in report.warnings.iter().chain(report.nodes.iter().flat_map(|node| &node.warnings)) {
+    let passed_by = plan::passed_by(&report, &handoff.pause_after);
+    for warning in report.warnings.iter().chain(report.nodes.iter().flat_map(|node| &node.warnings)).chain(&passed_by) {
         let _ = writeln!(std::io::stderr(), "warning: {}", text::plain(warning));
     }
     let intent = intent(&picture, &component, &handoff)?;

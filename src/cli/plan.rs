@@ -107,11 +107,25 @@ pub fn target(picture: &Picture, component: &ComponentKey, to: Option<&Version>)
     }
 }
 
-/// The component has this version to hand over to now: anything else names what is not there.
-pub fn possible(picture: &Picture, component: &ComponentKey, to: Option<&Version>) -> Result<(), Failure> {
+/// The component has this version to hand over to now, and its handoffs may pause after these phases: anything else names what is not there.
+pub fn possible(picture: &Picture, component: &ComponentKey, to: Option<&Version>, pauses: &[Phase]) -> Result<(), Failure> {
     let view = picture.fleet.components.get(component).ok_or_else(|| session::no_component(picture, component))?;
-    let possible = to.map_or(Ok(()), |to| intent_plan::offered(view, to));
+    let offered = to.map_or(Ok(()), |to| intent_plan::offered(view, to));
+    let possible = offered.and_then(|()| intent_plan::pausable(view, pauses));
     possible.map_err(|why| Failure::usage(format!("{why} (on {})", picture.fleet.cluster.context)))
+}
+
+/// Nodes that would not pass through a phase after which they are to pause, as things stand.
+pub fn passed_by(report: &shown::Report, pauses: &[Phase]) -> Vec<String> {
+    let enters = |node: &shown::Node, phase: &Phase| node.steps.iter().any(|step| step.starts_with(&format!("{phase}:")));
+    let of = |node: &shown::Node| {
+        let skipped = pauses.iter().filter(|phase| !node.steps.is_empty() && !enters(node, phase));
+        let name = node.node.clone();
+        skipped
+            .map(move |phase| format!("{name} does not pass through {phase} as things stand, and so does not pause after it"))
+            .collect()
+    };
+    report.nodes.iter().flat_map(|node| -> Vec<String> { of(node) }).collect()
 }
 
 /// The nodes by name, each once, as they are seen now.

@@ -207,6 +207,8 @@ fn marks(kind: BlockerKind) -> Option<&'static [SignedDuration]> {
         QueuedBehind | BudgetSpent | Soaking | Canary | OutsideWindow | Paused | NodeBusy | NoLease | StaleView
         | ComponentRefused | HandoffFailed | HandoffHeld => None,
         PreflightRefused
+        | SpecChanged
+        | PauseSkipped
         | DisruptionBudgetNever
         | UnloadFailed
         | RebootRequired

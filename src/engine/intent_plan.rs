@@ -9,7 +9,7 @@ use crate::{
     },
     handoff::{
         action::{HandoffRef, Op},
-        ending, offer,
+        ending, notes, offer,
     },
 };
 
@@ -24,6 +24,8 @@ pub enum Refusal {
     ComponentRefused { component: ComponentKey, why: String },
     #[error("nothing of NodeComponent {component} can be handed over: {why}")]
     NotOffered { component: ComponentKey, why: String },
+    #[error("NodeComponent {component}: {why}")]
+    NoSuchPause { component: ComponentKey, why: String },
     #[error("there is no Node {0}")]
     NoNode(NodeName),
     #[error("Node {0} was deleted and made again since it was shown; look at it again")]
@@ -177,6 +179,15 @@ pub fn offered(component: &ComponentView, version: &Version) -> Result<(), Refus
     }
 }
 
+/// A handoff of the component may pause after each of these phases.
+///
+/// # Errors
+/// Its kind does not have one of them, or never stops there; with those after which it may.
+pub fn pausable(component: &ComponentView, after: &[Phase]) -> Result<(), Refusal> {
+    let why = component.spec().and_then(|spec| notes::no_such_pause(spec.kind(), after));
+    why.map_or(Ok(()), |why| Err(Refusal::NoSuchPause { component: component.record.key.clone(), why }))
+}
+
 /// The name of the NodeHandoff of a component and a node.
 pub fn handoff_key(component: &ComponentKey, node: &NodeName) -> ObjectKey {
     ObjectKey::new(component.namespace.clone(), format!("{}.{node}", component.name))
@@ -242,6 +253,7 @@ fn hand_over(
         return Err(Refusal::ComponentRefused { component: component.clone(), why: why.clone() });
     }
     offered(view, to)?;
+    pausable(view, pause_after)?;
     let mut position = last_position(fleet, component);
     let mut ops = Vec::with_capacity(nodes.len());
     for target in nodes {

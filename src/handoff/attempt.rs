@@ -9,7 +9,7 @@ use super::{
     cordon::{self, Cordon},
     csi_node_plugin, ending,
     facts::{Admission, Facts},
-    kernel_module, kmm_module,
+    kernel_module, kmm_module, notes,
     shared_phases::forget_cordon,
     start,
     transition::Transition,
@@ -28,7 +28,7 @@ pub(super) fn timed(f: &Facts<'_>) -> (Verdict, Option<Timestamp>) {
         Verdict::Wait(wait) => wait.recheck,
         _ => None,
     };
-    let verdict = decide_unguarded(f);
+    let verdict = notes::told(f, decide_unguarded(f));
     let before = recheck(&verdict);
     let verdict = guard(f, verdict);
     let at = [before, recheck(&verdict)].into_iter().flatten().min();

@@ -20,6 +20,7 @@ pub mod kernel_module;
 pub mod kmm_module;
 pub mod lease;
 pub mod named;
+pub mod notes;
 pub mod observed;
 pub mod offer;
 pub mod patch;

@@ -369,6 +369,11 @@ pub fn deadline(kind: ComponentKind, policy: &RunPolicy, phase: Phase) -> Option
     own.or_else(|| policy.deadlines.get(&phase).copied()).or(row(kind, phase).deadline)
 }
 
+/// Phases after which a handoff of this kind may pause: something follows that a person may want to wait with.
+pub fn pausable(kind: ComponentKind) -> impl Iterator<Item = Phase> {
+    table_of(kind).iter().map(|row| row.phase).filter(|phase| !phase.is_ended() && !matches!(phase, Queued | Held | Uncordoning))
+}
+
 /// The strip that the console shows: the phases of an undisturbed handoff, in order.
 pub fn strip(kind: ComponentKind, reboot: bool) -> impl Iterator<Item = Phase> {
     table_of(kind)

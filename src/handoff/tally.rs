@@ -250,8 +250,8 @@ pub fn is_occupied(occupancy: &Occupancy) -> bool {
         || !(occupancy.loader_pods.is_empty() && occupancy.plugin_pods.is_empty() && occupancy.unload_pods.is_empty())
 }
 
-/// What passes by itself: a turn, a window, something under way.
-const PASSING: [BlockerKind; 26] = {
+/// What passes by itself: a turn, a window, something under way; and what is only said beside it.
+const PASSING: [BlockerKind; 28] = {
     use BlockerKind::*;
     [
         QueuedBehind,
@@ -280,6 +280,8 @@ const PASSING: [BlockerKind; 26] = {
         KmmBackOff,
         WorkerPod,
         HandoffFailed,
+        SpecChanged,
+        PauseSkipped,
     ]
 };
 

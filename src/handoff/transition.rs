@@ -6,7 +6,7 @@ use super::{
     action::{Action, Evidence, Op},
     facts::Facts,
     phases,
-    verdict::{Blocker, Verdict},
+    verdict::{Blocker, BlockerKind, Verdict},
 };
 use crate::{
     api::{
@@ -187,9 +187,10 @@ pub fn differs(record: &HandoffRecord, blockers: &[Blocker], many: impl FnOnce()
     pairs().any(|(a, b)| others(a, b) || is_arithmetic(a)) || pairs().any(|(a, _)| is_turn(a)) && !many()
 }
 
-/// A budget's numbers are what the blocker is about; those of tries and times are not.
+/// A budget's numbers, and the version that is asked for now, are what the blocker is about; those of tries and times are not.
 fn is_arithmetic(blocker: &BlockerRecord) -> bool {
-    blocker.kind.starts_with("DisruptionBudget") && !blocker.message.contains("(tried ")
+    let numbers = blocker.kind.starts_with("DisruptionBudget") && !blocker.message.contains("(tried ");
+    numbers || BlockerKind::names_one_of(&[BlockerKind::SpecChanged], &blocker.kind)
 }
 
 /// What only the first of a component's queue waits for: which nodes, how many, and until when.

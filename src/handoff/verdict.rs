@@ -128,6 +128,11 @@ pub enum BlockerKind {
     WorkerPod,
     WorkerFailed,
     ModuleUnproven,
+    // Beside what is waited for
+    /// The component was edited while the handoff runs, which does not follow that.
+    SpecChanged,
+    /// `pauseAfter` names a phase after which this kind never stops.
+    PauseSkipped,
     // A person's turn
     HandoffFailed,
     HandoffHeld,

@@ -143,6 +143,20 @@ fn handoffs_queue_in_the_order_given() {
 }
 
 #[test]
+fn a_pause_that_never_comes_is_refused_and_one_that_may_not_come_is_said() {
+    let home = tempfile::tempdir().unwrap();
+    let served = Served::start(home.path(), Install::All, &[]);
+    let ran = run(home.path(), &served.args(&["handoff", "gpu", "n1", "--pause-after", "ReplacingPod"]));
+    ends(&ran, 2);
+    says(&ran.stderr, &["kmods/gpu", "never stops after ReplacingPod", "it may after Preflight, Cordoning, Draining"]);
+    assert_eq!(served.mutating(), []);
+    ends(&run(home.path(), &served.args(&["handoff", "gpu", "n1", "--pause-after", "Uncordoning"])), 2);
+    let ran = run(home.path(), &served.args(&["handoff", "gpu", "n1", "--pause-after", "AwaitingReboot"]));
+    ends(&ran, 0);
+    says(&ran.stderr, &["warning: n1 does not pass through AwaitingReboot"]);
+}
+
+#[test]
 fn a_handoff_is_steered() {
     let home = tempfile::tempdir().unwrap();
     let served = Served::start(home.path(), Install::All, &[queued("n1", 1), queued("n2", 2)]);

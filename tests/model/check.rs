@@ -249,6 +249,8 @@ fn is_somebodys_turn(kind: BlockerKind, message: &str, by_hand: bool) -> bool {
     match kind {
         HandoffFailed | HandoffHeld | AwaitingChoice | UnknownVersion | LabelGarbage | NodeLeftClosed | FailureBudgetSpent
         | BudgetSpent | RebootRequired | PreflightRefused => true,
+        // Said beside what is waited for.
+        SpecChanged | PauseSkipped => true,
         Anomaly => !message.contains("this is a defect"),
         Claimant => by_hand,
         _ => false,

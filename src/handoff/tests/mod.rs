@@ -5,6 +5,7 @@ mod found;
 mod held_back;
 pub(crate) mod incremental;
 mod mutants;
+mod notes;
 mod props;
 mod stories;
 mod survivors;
