@@ -55,6 +55,7 @@ impl Site {
         let kubelets = runtime.block_on(async {
             let options = KubeletOptions {
                 adopt: false,
+                asks_for_labels: true,
                 // That a pod has gone counts once its node's lease was renewed.
                 lease_interval: Duration::from_secs(1),
                 crash_backoff: Duration::from_secs(2),

@@ -161,7 +161,8 @@ fn the_simulated_controllers_are_like_the_real_ones() {
     let mut steps = 0;
     block_on(async {
         let client = plane.client(User::Admin).await;
-        let kubelets = Kubelets::spawn(&client, Clock::starting_at(now()), 1, machines(), Vec::new());
+        let machines = KubeletOptions { asks_for_labels: true, ..machines() };
+        let kubelets = Kubelets::spawn(&client, Clock::starting_at(now()), 1, machines, Vec::new());
         let stage = Stage { client, kubelets, now, start: tokio::time::Instant::now(), base: None };
         let turns = Arc::new(tokio::sync::Semaphore::new(30));
         let mut playing = Vec::new();

@@ -139,6 +139,12 @@ impl Machine {
         self.labels_coming.push(((at + lag).max(after), labels.clone()));
     }
 
+    /// The kubelet has asked for them.
+    pub fn labels_read(&mut self, labels: Map) {
+        self.labels_coming.clear();
+        self.labels = labels;
+    }
+
     /// The Node's labels as the kubelet knows them now.
     pub fn labels(&mut self, at: Instant) -> &Map {
         while self.labels_coming.first().is_some_and(|(due, _)| *due <= at) {

@@ -26,6 +26,8 @@ pub struct KubeletOptions {
     pub attach: Range,
     /// How late a kubelet sees a change of its Node's labels, when it admits pods.
     pub label_lag: Range,
+    /// Before a pod is refused for the node's labels, the API server is asked for them, as kubelets do from 1.35 on (kubernetes#134445).
+    pub asks_for_labels: bool,
     pub lease_interval: Duration,
     /// Node status is written on change, and at least this often.
     pub status_interval: Duration,
@@ -57,6 +59,7 @@ impl Default for KubeletOptions {
             slice_wipe: Duration::from_secs(30),
             attach: Range::millis(300, 3000),
             label_lag: Range::ZERO,
+            asks_for_labels: false,
             lease_interval: Duration::from_secs(10),
             status_interval: Duration::from_secs(300),
             crash_backoff: Duration::from_secs(10),

@@ -27,6 +27,9 @@ impl Cluster {
     pub(super) async fn sync_pod(&self, key: PodKey) -> kube::Result<Option<Duration>> {
         let (node, name) = &key;
         let pod = self.caches.pods.get(name).filter(|pod| pod.spec.node_name == *node);
+        if let Some(pod) = &pod {
+            self.ask_for_labels(node, pod).await?;
+        }
         let Some(plan) = self.plan(node, name, pod.as_ref()) else { return Ok(None) };
         let Some(pod) = pod else { return Ok(plan.wake) };
         let uid = &pod.metadata.uid;
@@ -50,6 +53,26 @@ impl Cluster {
             }
         }
         Ok(plan.wake)
+    }
+
+    /// What was bound by labels that the watch of Nodes has not told yet fits all the same.
+    async fn ask_for_labels(&self, node: &str, pod: &Pod) -> kube::Result<()> {
+        let stale = || {
+            let object = self.caches.nodes.get(node)?;
+            let mut machines = lock(&self.machines);
+            let machine = machines.get_mut(node).filter(|machine| !machine.runs.contains_key(&pod.metadata.uid))?;
+            let mut known = Node::clone(&object);
+            known.metadata.labels.clone_from(machine.labels(instant()));
+            (!pod_matches_node(&pod.spec, &known)).then_some(())
+        };
+        if !self.options().asks_for_labels || stale().is_none() {
+            return Ok(());
+        }
+        let fresh = self.caches.nodes.read(node).await?.and_then(|node| serde_json::from_value::<Node>(node).ok());
+        if let (Some(fresh), Some(machine)) = (fresh, lock(&self.machines).get_mut(node)) {
+            machine.labels_read(fresh.metadata.labels);
+        }
+        Ok(())
     }
 
     fn plan(&self, node: &str, name: &str, pod: Option<&Arc<Pod>>) -> Option<Plan> {

@@ -83,6 +83,21 @@ async fn the_kubelet_refuses_a_pod_whose_selector_does_not_match() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kubelet_that_asks_for_labels_takes_what_was_bound_by_those_that_it_was_not_told() {
+    for asks in [false, true] {
+        let world = in_service(1, 0).await;
+        let never = crate::sim::actors::Range::millis(3_600_000, 3_600_000);
+        world.kubelets.set_options(|options| (options.label_lag, options.asks_for_labels) = (never, asks));
+        label(&world, "n1", json!({"plugin": null, "nonce": "x"})).await;
+        pass(20).await;
+        world.install(unload_pod("n1"));
+        pass(10).await;
+        let pod = world.api.get("pods", "default", "unload").unwrap();
+        assert_eq!(pod["status"]["phase"], if asks { "Succeeded" } else { "Failed" }, "{pod}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_loader_of_another_version_fails_beside_a_loaded_module() {
     let world = in_service(1, 0).await;
     module(&world, "2");
