@@ -230,6 +230,7 @@ fn watch(api: &ApiServer, kubelets: &Kubelets, rules: Rules) -> Arc<Mutex<Watchi
         let stored_as = resource.split('.').next().unwrap_or_default();
         for object in api.list(resource) {
             let write = Write {
+                came: api.now(),
                 at: api.now(),
                 user: "fixture",
                 verb: "create",

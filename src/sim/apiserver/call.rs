@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::convert::Form;
@@ -170,6 +171,8 @@ pub struct Call {
     pub body: Bytes,
     /// The body is YAML.
     pub yaml: bool,
+    /// When the server got it. A fault may hold it up until long after its sender has given it up.
+    pub came: Timestamp,
 }
 
 impl Call {

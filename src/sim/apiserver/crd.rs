@@ -312,6 +312,7 @@ fn drop_objects(state: &mut State, table: usize) {
         manager: "kube-apiserver".into(),
         body: bytes::Bytes::new(),
         yaml: false,
+        came: state.clock.now(),
     };
     for key in keys {
         state.commit(&call, &resource, key, None);

@@ -13,6 +13,8 @@ use serde_json::Value;
 pub struct Record {
     /// 1, 2, 3, ... over the whole run.
     pub n: u64,
+    /// When the request came, and when it was carried out.
+    pub came: Timestamp,
     pub at: Timestamp,
     pub client: Arc<str>,
     pub user: Arc<str>,
@@ -97,6 +99,7 @@ impl std::fmt::Debug for EventLog {
 /// What the server knows of a write before it is numbered.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
+    pub came: Timestamp,
     pub at: Timestamp,
     pub client: &'a str,
     pub user: &'a str,
@@ -155,6 +158,7 @@ impl EventLog {
         };
         let record = Arc::new(Record {
             n,
+            came: draft.came,
             at: draft.at,
             client: name(draft.client),
             user: name(draft.user),

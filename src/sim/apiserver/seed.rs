@@ -36,6 +36,7 @@ pub fn install(state: &mut State, client: &str, object: Value) -> Result<(), Ref
         manager: client.to_owned(),
         body: Bytes::from(object.to_string()),
         yaml: false,
+        came: state.clock.now(),
     };
     write::create(state, &call)?;
     let status = object.get("status").filter(|_| resource.has.status && !resource.has.status_on_create);

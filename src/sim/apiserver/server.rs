@@ -304,7 +304,8 @@ impl ApiServer {
         let (body, yaml) = if patch.is_none() { call::body(&parts.headers, &resource, body)? } else { (body, false) };
         let form = Form::of(&parts.headers, query.get("includeObject"), &resource, &self.0.clock);
         let manager = call::field_manager(&query, &parts.headers, identity);
-        Ok(Some(Call { verb, resource, namespace, name, sub, query, form, patch, who: identity.clone(), manager, body, yaml }))
+        let (who, came) = (identity.clone(), self.now());
+        Ok(Some(Call { verb, resource, namespace, name, sub, query, form, patch, who, manager, body, yaml, came }))
     }
 
     fn fault(&self, link: &Link, call: &Call, resource: &str) -> Option<Action> {

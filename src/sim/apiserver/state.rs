@@ -176,6 +176,7 @@ impl State {
         let event = table.record(key, stored.clone(), rv, at, resource.is_pod(), keep);
         let bytes = stored.as_ref().or(event.old.as_ref()).map(|s| s.json()).unwrap_or_default();
         self.log.write(Draft {
+            came: call.came,
             at,
             client: &call.who.client,
             user: &call.who.user,

@@ -20,6 +20,8 @@ use super::kernel::{Event, What};
 /// One accepted write, as the monitor sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
+    /// When the request came. One that is held up on its way may be carried out when its sender has long given it up.
+    pub came: Timestamp,
     pub at: Timestamp,
     /// Who wrote: the client's user name.
     pub user: &'a str,
@@ -38,6 +40,7 @@ impl<'a> Write<'a> {
     pub fn of(record: &'a crate::sim::apiserver::log::Record) -> Self {
         let stored_as = record.stored_as.split('.').next().unwrap_or_default();
         Self {
+            came: record.came,
             at: record.at,
             user: &record.user,
             verb: record.verb,
@@ -213,7 +216,7 @@ impl Monitor {
         if self.world.claims(pod, &self.rules).is_none() {
             self.broken(write.at, "I6", node, format!("evicted {name}, which claims nothing of a component"));
         }
-        if !self.world.has_active_handoff(node) {
+        if !self.world.had_active_handoff(node, write.came) {
             self.broken(write.at, "I6", node, format!("evicted {name} on a node without an active handoff"));
         }
     }

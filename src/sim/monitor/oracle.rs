@@ -252,6 +252,15 @@ impl World {
         self.handoffs_of(node).any(|handoff| !matches!(text(handoff, "/status/phase"), Some("Done" | "Failed" | "Aborted")))
     }
 
+    /// There is one, or it has ended since then.
+    pub(super) fn had_active_handoff(&self, node: &str, then: Timestamp) -> bool {
+        let ended_since = |handoff: &Value| {
+            let ended = text(handoff, "/status/phaseSince").and_then(|since| since.parse::<Timestamp>().ok());
+            ended.is_some_and(|ended| ended > then)
+        };
+        self.has_active_handoff(node) || self.handoffs_of(node).any(|handoff| ended_since(handoff))
+    }
+
     pub(super) fn is_selected(&self, node: &Value, component: &str) -> bool {
         let Some(selector) = self.components.get(component).and_then(|object| object.pointer("/spec/nodeSelector")?.as_object())
         else {

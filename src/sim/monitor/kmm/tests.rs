@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 
 use crate::sim::{
+    apiserver::faults::{Action, Fault, Faults, Matcher},
     demo::{DemoOptions, Scenario, kmm as demo},
     monitor::Report,
     people::{hands::Hands, kmm::label},
@@ -157,4 +158,51 @@ async fn what_a_load_that_was_cut_off_leaves_is_the_doing_of_who_cut_it() {
     let report = after(&world).await;
     assert!(report.violations.is_empty(), "{report:?}");
     assert!(report.others.keys().any(|what| what.contains("a load that was cut off")), "{report:?}");
+}
+
+/// An engine's eviction, held up for 5 s on its way, while the handoff ends after so many.
+async fn evicted_late(ends_after: u64) -> Report {
+    let world = fleet().await;
+    let node = taken(&world).remove(0);
+    let (operator, engine) = (world.hands("operator"), engine(&world));
+    let handoffs = format!("/apis/lockkeeper.dev/v1alpha1/namespaces/{NAMESPACE}/nodehandoffs");
+    let name = format!("gpu.{node}");
+    let body = json!({"apiVersion": "lockkeeper.dev/v1alpha1", "kind": "NodeHandoff", "metadata": {"name": name},
+        "spec": {"component": "gpu", "node": node, "requestedBy": "operator"}});
+    operator.send(http::Method::POST, &handoffs, "application/json", Some(&body)).await.unwrap();
+    let phase = |phase: &str| json!({"status": {"phase": phase, "phaseSince": world.api.now().to_string()}});
+    let status = format!("{handoffs}/{name}/status");
+    operator.merge(&status, &phase("Draining")).await.unwrap();
+    let pods = world.api.list("pods");
+    let user = pods.iter().find(|pod| pod["spec"]["nodeName"] == node.as_str() && pod["metadata"]["namespace"] == "ml").unwrap();
+    let pod = user["metadata"]["name"].as_str().unwrap();
+    let slow = Fault::once(Matcher::writes().client(ENGINE), Action::Delay(Duration::from_secs(5)));
+    world.api.set_faults(Box::new(Faults::new(1, vec![slow])));
+    let (path, eviction) = (
+        format!("/api/v1/namespaces/ml/pods/{pod}/eviction"),
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": "ml"}}),
+    );
+    let end = async {
+        tokio::time::sleep(Duration::from_secs(ends_after)).await;
+        operator.merge(&status, &phase("Failed")).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    };
+    match ends_after {
+        // It has ended when the eviction is sent.
+        0 => {
+            end.await;
+            engine.send(http::Method::POST, &path, "application/json", Some(&eviction)).await.unwrap();
+        }
+        _ => {
+            let (sent, ()) = tokio::join!(engine.send(http::Method::POST, &path, "application/json", Some(&eviction)), end);
+            sent.unwrap();
+        }
+    }
+    after(&world).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_counts_from_when_it_was_sent_however_late_it_is_carried_out() {
+    assert_eq!(broken(&evicted_late(3).await), Vec::<&str>::new());
+    assert_eq!(broken(&evicted_late(0).await), ["I6"]);
 }
