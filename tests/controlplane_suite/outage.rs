@@ -156,9 +156,10 @@ impl Story<'_> {
             if is_well(&diagnostics) { Ok(Some(())) } else { Err(format!("{diagnostics:#}")) }
         })
         .await;
-        // How soon that has to be is held on a clock of its own, by the scenarios: here the machine would be measured.
         let (away, took) = (back - began, back.elapsed());
         println!("{phase}: {outage:?}: away for {} ms, all well {} ms after it was back", away.as_millis(), took.as_millis());
+        // Some 13 s on a busy machine; the scenarios hold it to 20 s on a clock of their own.
+        assert!(took < Duration::from_secs(60), "{outage:?}: {} ms until all was well again", took.as_millis());
     }
 }
 
