@@ -76,7 +76,7 @@ fn before_the_deletion_a_new_revision_begins_again_or_ends_what_was_asked_for_by
         let ended = suite.ended(named, 1, Phase::Aborted).await;
         let reason = ended.reason.expect("a reason");
         assert_eq!(reason.word, REVISION_CHANGED);
-        assert!(reason.message.contains("kubectl rollout undo"), "{}", reason.message);
+        assert!(reason.message.contains("-n csi-early rollout undo daemonset/csi-cephfsplugin"), "{}", reason.message);
         assert_eq!(plugin_on(named).await, old);
         assert_eq!(suite.pods(&apps, "fuse-2").await.expect("pods"), user, "nobody was moved");
         suite.is_as_before(named).await;
