@@ -258,7 +258,7 @@ impl World {
             let ended = text(handoff, "/status/phaseSince").and_then(|since| since.parse::<Timestamp>().ok());
             ended.is_some_and(|ended| ended > then)
         };
-        self.has_active_handoff(node) || self.handoffs_of(node).any(|handoff| ended_since(handoff))
+        self.has_active_handoff(node) || self.handoffs_of(node).any(ended_since)
     }
 
     pub(super) fn is_selected(&self, node: &Value, component: &str) -> bool {
