@@ -67,7 +67,14 @@ async fn the_simulated_server_is_like_a_real_one() {
         println!("{count} single requests");
         unlike.extend(more);
         let sim = requests::watched(&sim, None).await;
-        let real = requests::watched(both.admin(), Some(&sim)).await;
+        let mut real = requests::watched(both.admin(), Some(&sim)).await;
+        // A pod that is deleted right after its binding is taken for unbound now and then, by what the server has cached: listened to again.
+        for _ in 0..2 {
+            if real == sim {
+                break;
+            }
+            real = requests::watched(both.admin(), Some(&sim)).await;
+        }
         for ((path, real), sim) in requests::WATCHED.iter().zip(real).zip(sim) {
             assert!(!real.is_empty(), "{path}: nothing seen");
             if real != sim {
