@@ -18,7 +18,7 @@ use super::{
 use crate::{
     api::{ComponentKey, Phase, Version},
     engine::{intent::Intent, picture::Picture},
-    handoff::action::Op,
+    handoff::{action::Op, phases},
 };
 
 #[derive(Debug, Clone, Args)]
@@ -49,11 +49,7 @@ pub struct Handoff {
 }
 
 fn phase(text: &str) -> Result<Phase, String> {
-    let pausable = || {
-        Phase::ALL
-            .into_iter()
-            .filter(|phase| !phase.is_ended() && !matches!(phase, Phase::Held | Phase::Queued | Phase::Uncordoning))
-    };
+    let pausable = || Phase::ALL.into_iter().filter(|phase| phases::may_pause_after(*phase));
     pausable().find(|phase| phase.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
         let words: Vec<&str> = pausable().map(Phase::as_str).collect();
         format!("want one of {}", words.join(", "))

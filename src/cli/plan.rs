@@ -118,14 +118,14 @@ pub fn possible(picture: &Picture, component: &ComponentKey, to: Option<&Version
 /// Nodes that would not pass through a phase after which they are to pause, as things stand.
 pub fn passed_by(report: &shown::Report, pauses: &[Phase]) -> Vec<String> {
     let enters = |node: &shown::Node, phase: &Phase| node.steps.iter().any(|step| step.starts_with(&format!("{phase}:")));
-    let of = |node: &shown::Node| {
+    let of = |node: &shown::Node| -> Vec<String> {
         let skipped = pauses.iter().filter(|phase| !node.steps.is_empty() && !enters(node, phase));
         let name = node.node.clone();
         skipped
             .map(move |phase| format!("{name} does not pass through {phase} as things stand, and so does not pause after it"))
             .collect()
     };
-    report.nodes.iter().flat_map(|node| -> Vec<String> { of(node) }).collect()
+    report.nodes.iter().flat_map(of).collect()
 }
 
 /// The nodes by name, each once, as they are seen now.

@@ -218,15 +218,10 @@ async fn handoffs_are_created_marked_reported_changed_and_deleted() {
         Written::Applied(Some(record)) => fresh::handoff_of(*record).unwrap(),
         other => panic!("not applied: {other:?}"),
     };
-    let of = |record: &HandoffRecord| HandoffRef {
-        key: record.key.clone(),
-        uid: record.meta.uid.clone(),
-        resource_version: record.meta.resource_version.clone(),
-    };
     let made = record(writer.create_handoff(&key, &spec).await);
     assert_eq!(made.spec.as_ref().unwrap(), &spec);
     assert_eq!(writer.create_handoff(&key, &spec).await, Written::AlreadyExists);
-    let marked = record(writer.set_handoff_finalizer(&of(&made), &["other.dev/x".into()], true).await);
+    let marked = record(writer.set_handoff_finalizer(&HandoffRef::of(&made), &["other.dev/x".into()], true).await);
     assert_eq!(marked.finalizers, ["other.dev/x".into(), FINALIZER.into()]);
     let status = NodeHandoffStatus {
         phase: Phase::Draining,
@@ -234,13 +229,16 @@ async fn handoffs_are_created_marked_reported_changed_and_deleted() {
         evicted: vec!["u".into()],
         ..Default::default()
     };
-    assert!(matches!(writer.put_handoff_status(&of(&made), &status).await, Written::Conflict { .. }));
-    let reported = record(writer.put_handoff_status(&of(&marked), &status).await);
+    assert!(matches!(writer.put_handoff_status(&HandoffRef::of(&made), &status).await, Written::Conflict { .. }));
+    let reported = record(writer.put_handoff_status(&HandoffRef::of(&marked), &status).await);
     assert_eq!((reported.status.phase, reported.status.evicted.len()), (Phase::Draining, 1));
     assert_eq!(reported.spec.as_ref().unwrap(), &spec, "a status write leaves the spec alone");
     // What a status leaves out is gone.
-    let shorter =
-        record(writer.put_handoff_status(&of(&reported), &NodeHandoffStatus { phase: Phase::Done, ..Default::default() }).await);
+    let shorter = record(
+        writer
+            .put_handoff_status(&HandoffRef::of(&reported), &NodeHandoffStatus { phase: Phase::Done, ..Default::default() })
+            .await,
+    );
     assert_eq!((shorter.status.phase_since, shorter.status.evicted.len()), (None, 0));
     // What a spec leaves out is gone too.
     let held = NodeHandoffSpec {
@@ -250,10 +248,10 @@ async fn handoffs_are_created_marked_reported_changed_and_deleted() {
         reason: String::new(),
         ..spec.clone()
     };
-    let meta = HandoffRef { resource_version: shorter.meta.resource_version.clone(), ..of(&reported) };
+    let meta = HandoffRef { resource_version: shorter.meta.resource_version.clone(), ..HandoffRef::of(&reported) };
     let changed = record(writer.patch_handoff_spec(&meta, &held).await);
     assert_eq!(changed.spec.as_ref().unwrap(), &held);
-    let freed = record(writer.set_handoff_finalizer(&of(&changed), &changed.finalizers, false).await);
+    let freed = record(writer.set_handoff_finalizer(&HandoffRef::of(&changed), &changed.finalizers, false).await);
     assert_eq!(freed.finalizers, ["other.dev/x".into()]);
     assert_eq!(writer.delete_handoff(&key, &"another".into()).await, Written::Gone);
     assert!(writer.delete_handoff(&key, &freed.meta.uid).await.is_applied());

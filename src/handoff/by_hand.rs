@@ -70,16 +70,17 @@ pub fn label_order(f: &Facts<'_>) -> Option<LabelOrder> {
         Phase::Queued if by_label => order.filter(|_| desired != asked.as_ref()),
         // A label that says what a person's handoff asks for is no other order: the handoff may evict.
         Phase::Queued => order.filter(|_| !explained && desired != asked.as_ref()),
-        // A label that failed to be followed stays the same order: it does not try for ever.
-        _ if by_label
-            && asked.as_ref() == desired
-            && run.is_none_or(|run| run.target == spec.version)
-            && !ending::ended_with_component(f) =>
-        {
-            None
-        }
+        _ if was_followed(f, spec) => None,
         _ => order.filter(|_| !explained),
     }
+}
+
+/// The label asks for nothing else than when the last attempt followed it. One that failed to stays the same order: it does not try for ever.
+pub(super) fn was_followed(f: &Facts<'_>, spec: &NodeHandoffSpec) -> bool {
+    f.claims_label()
+        && spec.version.as_deref() == f.desired().map(Version::as_str)
+        && f.run().is_none_or(|run| run.target == spec.version)
+        && !ending::ended_with_component(f)
 }
 
 /// A Queued handoff takes the new target, an ended one a new attempt, and where there is none it is made.
@@ -148,7 +149,6 @@ pub(super) fn automatic(f: &Facts<'_>) -> Option<Verdict> {
     let labels = &f.occupancy.labels;
     let empty = labels.desired.is_none() && labels.loader.is_none() && labels.plugin.is_none() && labels.loaded.is_none();
     let spec = f.spec();
-    let run = f.run();
     if component.meta.deletion.is_some() {
         let asked = spec.is_some_and(|spec| spec.requested_by == BY_REMOVAL && spec.version.is_none());
         let why = format!("NodeComponent {} is being deleted: take it off {}", f.key, f.node.name);
@@ -181,16 +181,23 @@ pub(super) fn automatic(f: &Facts<'_>) -> Option<Verdict> {
     match spec {
         None => (f.loaded().is_some_and(|loaded| *loaded != aim)).then(|| ask(f, Some(aim), BY_ROLLOUT, why)),
         Some(spec) => {
-            let ours = matches!(spec.requested_by.as_str(), BY_ROLLOUT | BY_INSTALL);
-            // A person's handoff is left alone until the aim is another than when it began.
-            let moved = run.is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
-            let elsewhere = before || spec.version.as_deref() != Some(aim.as_str());
-            let free = if f.phase() == Phase::Queued { ours } else { f.phase().is_ended() && (ours || moved || before) };
-            // One that is still queued heads for where the aim was: it takes the new one, though that be what the node runs.
-            let needed = f.phase() == Phase::Queued || f.loaded() != Some(&aim);
-            (elsewhere && free && needed).then(|| ask(f, Some(aim), BY_ROLLOUT, why))
+            let needed = f.loaded() != Some(&aim);
+            asked_for_elsewhere(f, spec, &aim, needed).then(|| ask(f, Some(aim), BY_ROLLOUT, why))
         }
     }
+}
+
+/// The rollout may give the handoff that is there another aim. `needed`: the node does not run that yet.
+pub(super) fn asked_for_elsewhere(f: &Facts<'_>, spec: &NodeHandoffSpec, aim: &Version, needed: bool) -> bool {
+    let queued = f.phase() == Phase::Queued;
+    let before = ending::ended_with_component(f);
+    let ours = matches!(spec.requested_by.as_str(), BY_ROLLOUT | BY_INSTALL);
+    // A person's handoff is left alone until the aim is another than when it began.
+    let moved = f.run().is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
+    let elsewhere = before || spec.version.as_deref() != Some(aim.as_str());
+    let free = if queued { ours } else { f.phase().is_ended() && (ours || moved || before) };
+    // One that is still queued heads for where the aim was: it takes the new one, though that be what the node runs.
+    elsewhere && free && (queued || needed)
 }
 
 /// A node of the component that no NodeHandoff speaks of.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::{
     action::{Action, Evidence, Op, PodRef},
     answers::{act, effect, enter, enter_with, wait},
+    by_hand,
     cordon::{self, Cordon},
     ending,
     facts::Facts,
@@ -23,7 +24,7 @@ use crate::{
     api::{
         ObjectKey, Phase, Version,
         component::{CsiNodePlugin, RolloutMode, VolumeDrain},
-        handoff::{BY_INSTALL, BY_ROLLOUT},
+        handoff::BY_ROLLOUT,
     },
     drain::volumes,
     fleet::{
@@ -574,15 +575,10 @@ pub(super) fn automatic(f: &Facts<'_>, csi: Csi<'_>) -> Option<Verdict> {
     }
     let why = format!("the rollout of {} aims at revision {aim}", f.key);
     match f.spec() {
-        None => needed.then(|| super::by_hand::ask(f, Some(aim), BY_ROLLOUT, why)),
+        None => needed.then(|| by_hand::ask(f, Some(aim), BY_ROLLOUT, why)),
         Some(spec) => {
-            let ours = matches!(spec.requested_by.as_str(), BY_ROLLOUT | BY_INSTALL);
-            let moved = f.run().is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
-            let before = ending::ended_with_component(f);
-            let elsewhere = before || spec.version.as_deref() != Some(aim.as_str());
-            let queued = f.phase() == Phase::Queued;
-            let free = if queued { ours } else { f.phase().is_ended() && (ours || moved || before) };
-            (elsewhere && free && (queued || needed)).then(|| super::by_hand::ask(f, Some(aim), BY_ROLLOUT, why))
+            let elsewhere = by_hand::asked_for_elsewhere(f, spec, &aim, needed);
+            elsewhere.then(|| by_hand::ask(f, Some(aim), BY_ROLLOUT, why))
         }
     }
 }

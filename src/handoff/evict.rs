@@ -53,7 +53,7 @@ pub fn step(f: &Facts<'_>) -> Drain {
                 pod.namespace, pod.name
             )
         };
-        return leaving(f, how);
+        return leaving(f, &in_use::claimants(f), how);
     }
     let policy = super::start::policy(f);
     let act = |op: Op, why: String| Drain::Act(Box::new(Action { op, evidence: Evidence::Fresh, why }));
@@ -66,12 +66,13 @@ pub fn step(f: &Facts<'_>) -> Drain {
         DrainStep::DeleteWithOverride { pod, why } => act(Op::DeletePod(pod), why),
         DrainStep::Wait { blockers, recheck } => Drain::Wait { blockers, recheck },
         // What leaves by itself is still a claimant until it has left.
-        DrainStep::Empty => leaving(f, |_| "its DaemonSet takes it away by itself while the ready label is off".to_owned()),
+        DrainStep::Empty => {
+            leaving(f, &claimants, |_| "its DaemonSet takes it away by itself while the ready label is off".to_owned())
+        }
     }
 }
 
-fn leaving(f: &Facts<'_>, how: impl Fn(&Claimant) -> String) -> Drain {
-    let claimants = in_use::claimants(f);
+fn leaving(f: &Facts<'_>, claimants: &[Claimant], how: impl Fn(&Claimant) -> String) -> Drain {
     let pods = claimants.iter().filter(|claimant| !is_spared(claimant));
     let blockers: Vec<Blocker> = pods
         .map(|claimant| {

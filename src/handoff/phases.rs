@@ -371,7 +371,12 @@ pub fn deadline(kind: ComponentKind, policy: &RunPolicy, phase: Phase) -> Option
 
 /// Phases after which a handoff of this kind may pause: something follows that a person may want to wait with.
 pub fn pausable(kind: ComponentKind) -> impl Iterator<Item = Phase> {
-    table_of(kind).iter().map(|row| row.phase).filter(|phase| !phase.is_ended() && !matches!(phase, Queued | Held | Uncordoning))
+    table_of(kind).iter().map(|row| row.phase).filter(|phase| may_pause_after(*phase))
+}
+
+/// Some kind may.
+pub fn may_pause_after(phase: Phase) -> bool {
+    !phase.is_ended() && !matches!(phase, Queued | Held | Uncordoning)
 }
 
 /// The strip that the console shows: the phases of an undisturbed handoff, in order.

@@ -115,8 +115,7 @@ impl Contribution {
 
     /// Why it counts against the budgets though no handoff speaks for it yet, in a word.
     pub fn out_of_service(&self) -> Option<&'static str> {
-        let unplanned = self.unplanned.then_some(UNPLANNED);
-        self.disturbed.first().copied().or(unplanned).or(self.ordered_by_label.then_some("its version label was moved"))
+        foremost(&self.disturbed, self.unplanned).or(self.ordered_by_label.then_some("its version label was moved"))
     }
 
     /// Out of service because of others. A node under way is counted by its slot, and one that we closed by our cordon.
@@ -150,7 +149,7 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
     let selected = f.occupancy.selected && f.record().is_some();
     let disturbed = super::kmm_module::disturbance(f);
     let unplanned = super::csi_node_plugin::is_unplanned(f);
-    let lost = disturbed.first().copied().or(unplanned.then_some(UNPLANNED));
+    let lost = foremost(&disturbed, unplanned);
     let runs = runs.filter(|_| ready);
     let aim = f.component.aim();
     Contribution {
@@ -194,7 +193,11 @@ pub fn contribution(f: &Facts<'_>, component: usize, verdict: &Verdict) -> Contr
 
 /// What has taken the component from a node that nobody hands over.
 pub fn lost(f: &Facts<'_>) -> Option<&'static str> {
-    super::kmm_module::disturbance(f).first().copied().or(super::csi_node_plugin::is_unplanned(f).then_some(UNPLANNED))
+    foremost(&super::kmm_module::disturbance(f), super::csi_node_plugin::is_unplanned(f))
+}
+
+fn foremost(disturbed: &[&'static str], unplanned: bool) -> Option<&'static str> {
+    disturbed.first().copied().or(unplanned.then_some(UNPLANNED))
 }
 
 fn foreign(f: &Facts<'_>, cordon: Cordon) -> Option<&'static str> {

@@ -10,7 +10,7 @@ use crate::{
         keys::DesiredBy,
     },
     handoff::{
-        by_hand::{LabelOrder, ask},
+        by_hand::{LabelOrder, ask, asked_for_elsewhere, was_followed},
         ending,
         facts::Facts,
         verdict::Verdict,
@@ -62,13 +62,7 @@ pub fn label_order(f: &Facts<'_>, k: Followed<'_>) -> Option<LabelOrder> {
         Phase::Queued if by_label => order.filter(|_| desired != asked.as_ref()),
         // What a person has asked for stays asked for, whatever KMM is doing meanwhile.
         Phase::Queued => None,
-        _ if by_label
-            && asked.as_ref() == desired
-            && run.is_none_or(|run| run.target == spec.version)
-            && !ending::ended_with_component(f) =>
-        {
-            None
-        }
+        _ if was_followed(f, spec) => None,
         _ => order.filter(|_| !explained),
     }
 }
@@ -101,14 +95,8 @@ pub fn automatic(f: &Facts<'_>, k: Followed<'_>) -> Option<Verdict> {
     match f.spec() {
         None => runs.is_some_and(|runs| runs != aim).then(|| ask(f, Some(aim), BY_ROLLOUT, why)),
         Some(spec) => {
-            let ours = matches!(spec.requested_by.as_str(), BY_ROLLOUT | BY_INSTALL);
-            // A person's handoff is left alone until the aim is another than when it began.
-            let moved = f.run().is_some_and(|run| run.aim.as_deref() != Some(aim.as_str()));
-            let before = ending::ended_with_component(f);
-            let elsewhere = before || spec.version.as_deref() != Some(aim.as_str());
-            let free = if f.phase() == Phase::Queued { ours } else { f.phase().is_ended() && (ours || moved || before) };
-            let needed = f.phase() == Phase::Queued || runs.as_ref() != Some(&aim);
-            (elsewhere && free && needed).then(|| ask(f, Some(aim), BY_ROLLOUT, why))
+            let needed = runs.as_ref() != Some(&aim);
+            asked_for_elsewhere(f, spec, &aim, needed).then(|| ask(f, Some(aim), BY_ROLLOUT, why))
         }
     }
 }

@@ -94,6 +94,12 @@ impl Order<'_> {
         Object::new("lockkeeper.dev/v1alpha1", "NodeHandoff", "nodehandoffs", Some(NAMESPACE), body)
     }
 
+    /// In the state in which he saw it, or not at all. True when it was changed.
+    async fn edit(hands: &Hands, handoff: &seen::Handoff, spec: Value) -> bool {
+        let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version}, "spec": spec});
+        hands.merge(&Self::path(&handoff.spec.node), &body).await.is_ok()
+    }
+
     /// Looks after the handoffs until so many nodes have the version and no cordon of lockkeeper's, or the time is up.
     pub async fn see(&self, hands: &Hands, within: Duration, enough: usize) -> Outcome {
         let deadline = tokio::time::Instant::now() + within;
@@ -169,8 +175,7 @@ impl Order<'_> {
         let reason = "more pods are broken than the budget allows, and this node is what they wait for";
         let overrides: Vec<Value> =
             here.map(|pod| json!({"podUid": pod.metadata.uid, "reason": reason, "until": "2027-01-01T00:00:00Z"})).collect();
-        let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version}, "spec": {"overrides": overrides}});
-        if hands.merge(&Self::path(node), &body).await.is_ok() {
+        if Self::edit(hands, handoff, json!({"overrides": overrides})).await {
             memory.held_up.remove(node);
         }
     }
@@ -189,26 +194,23 @@ impl Order<'_> {
             return false;
         };
         let phase = handoff.status.phase.as_str();
-        let says = |kind: &str| handoff.is_held_by(kind);
         // The label names a version that KMM no longer has, or never had: it is corrected by hand, as the blocker says.
-        if phase == "Queued" && says("UnknownVersion") {
+        if phase == "Queued" && handoff.is_held_by("UnknownVersion") {
             return label(hands, Part::of_node(node), node, Some(self.version)).await.is_ok();
         }
         // A label that a colleague moved back was followed; KMM has that version no more.
-        if phase == "Queued" && says("KmmVersion") && !handoff.spec.version.is_empty() {
-            let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version},
-                "spec": {"version": null, "requestedBy": "operator"}});
-            return hands.merge(&Self::path(node), &body).await.is_ok();
+        if phase == "Queued" && handoff.is_held_by("KmmVersion") && !handoff.spec.version.is_empty() {
+            return Self::edit(hands, handoff, json!({"version": null, "requestedBy": "operator"})).await;
         }
         // A colleague moved the label, and claimants are in the way of the unload: an attempt that follows a label evicts nobody.
-        if handoff.status.run.as_ref().is_some_and(|run| run.by_label) && says("Claimant") && handoff.spec.action != "Abort" {
-            let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version}, "spec": {"action": "Abort"}});
-            return hands.merge(&Self::path(node), &body).await.is_ok();
+        if handoff.status.run.as_ref().is_some_and(|run| run.by_label)
+            && handoff.is_held_by("Claimant")
+            && handoff.spec.action != "Abort"
+        {
+            return Self::edit(hands, handoff, json!({"action": "Abort"})).await;
         }
         if phase == "Queued" && handoff.spec.position.is_none_or(|known| i64::from(position) != known) {
-            let body =
-                json!({"metadata": {"resourceVersion": handoff.metadata.resource_version}, "spec": {"position": position}});
-            let _ = hands.merge(&Self::path(node), &body).await;
+            Self::edit(hands, handoff, json!({"position": position})).await;
             return false;
         }
         let deleted = handoff.metadata.deletion_timestamp.is_some();
@@ -223,8 +225,7 @@ impl Order<'_> {
             return false;
         }
         let attempt = handoff.spec.attempt.unwrap_or(1) + i64::from(ended || choice);
-        let body = json!({"metadata": {"resourceVersion": handoff.metadata.resource_version},
-            "spec": {"version": null, "attempt": attempt, "action": "Run", "pauseAfter": null, "position": position, "requestedBy": "operator"}});
-        hands.merge(&Self::path(node), &body).await.is_ok() && ended
+        let spec = json!({"version": null, "attempt": attempt, "action": "Run", "pauseAfter": null, "position": position, "requestedBy": "operator"});
+        Self::edit(hands, handoff, spec).await && ended
     }
 }
